@@ -1,0 +1,1 @@
+"""What a conversation is: events, chunks, header, log, seed boundary, repair."""

@@ -1,0 +1,62 @@
+"""The seed boundary: where what a session inherited ends and its own events begin.
+
+``seedLength`` counts logical events, after packed rows are unpacked, and is stated in
+the header. Reading it any other way (from the seed's size, from the place of
+``session/end-seed``, in lines of the file) makes a child replay its parent's answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nestling.session.errors import SeedError
+from nestling.session.event import Event
+from nestling.session.turns import tracked
+
+
+def own_events(events: Sequence[Event], seed_length: int) -> Sequence[Event]:
+    """Return the events that a session did not inherit."""
+    return events[seed_length:]
+
+
+def check_seed(seed: Sequence[Event]) -> None:
+    """Check that a session may start with `seed`.
+
+    Raises:
+        SeedError: if a turn is open at its end, or its seqs are not contiguous.
+    """
+    for position, event in enumerate(seed):
+        if event.seq != position:
+            raise SeedError(f"seed event {position} has seq {event.seq}")
+    turn = tracked(seed).turn
+    if turn is not None:
+        raise SeedError(f"the seed of {len(seed)} events leaves turn {turn} open")
+
+
+def check_boundary(events: Sequence[Event], seed_length: int) -> None:
+    """Check that a recording can have inherited its first `seed_length` events.
+
+    Raises:
+        SeedError: if the log is shorter, or the boundary lies inside a call or turn.
+    """
+    if seed_length > len(events):
+        raise SeedError(
+            f"seedLength {seed_length} is beyond the log of {len(events)} events"
+        )
+    if _is_inside_call(events, seed_length):
+        place = events[seed_length].data
+        raise SeedError(
+            f"seedLength {seed_length} lies inside the model call of "
+            f"turn {place['turn']}, step {place['step']}"
+        )
+    check_seed(events[:seed_length])
+
+
+def _is_inside_call(events: Sequence[Event], boundary: int) -> bool:
+    if not 0 < boundary < len(events):
+        return False
+    before, after = events[boundary - 1], events[boundary]
+    if before.type != "assistant/chunk" or after.type != "assistant/chunk":
+        return False
+    same_place = all(before.data[key] == after.data[key] for key in ("turn", "step"))
+    return same_place and before.data["chunk"].get("type") != "finish"

@@ -1,0 +1,90 @@
+"""Session files on disk: reading one whole, and a plain durable append."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nestling.session.errors import StoreError, UnreadableError
+from nestling.session.reading import Recording, read_recording
+
+
+def read_file(path: Path, name: str | None = None) -> Recording:
+    """Read a recording from a file; the file is only read.
+
+    Args:
+        path: the file.
+        name: what errors call it; its file name by default.
+
+    Raises:
+        UnreadableError: if the file cannot be read, or not as a recording.
+    """
+    name = path.name if name is None else name
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"{name}: {error.strerror or error}") from None
+    return read_recording(data, name)
+
+
+class JsonlAppender:
+    """One session's file, open for appending. What ``append`` took is durable.
+
+    A failed append is rolled back, so that no half row stands before later ones.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Create the file, which must not exist.
+
+        Raises:
+            StoreError: if it cannot be created.
+        """
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            self._fd = os.open(path, flags, 0o600)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise StoreError(f"{path}: cannot create: {error.strerror}") from None
+        self._size = 0
+
+    def append(self, rows: bytes) -> None:
+        """Append whole rows and return once they are on disk.
+
+        Raises:
+            StoreError: if they are not; the file then ends where it did before.
+        """
+        try:
+            view = memoryview(rows)
+            while view:
+                view = view[os.write(self._fd, view) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            self._roll_back()
+            raise StoreError(f"{self._path}: cannot append: {error.strerror}") from None
+        self._size += len(rows)
+
+    def _roll_back(self) -> None:
+        try:
+            os.ftruncate(self._fd, self._size)
+            os.fsync(self._fd)
+        except OSError as error:
+            raise StoreError(
+                f"{self._path}: cannot append, nor restore its {self._size} bytes: "
+                f"{error.strerror}"
+            ) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make a new file's name durable; not every platform can open a directory."""
+    if os.name != "posix":
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

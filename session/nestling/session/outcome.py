@@ -1,0 +1,69 @@
+"""What a session came to: its stop reason and its output, told from its own events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from nestling.session.event import Event
+from nestling.session.jsontext import JsonObject
+
+_STOP_REASONS = {
+    "completed": "completed",
+    "max-tokens": "max-tokens",
+    "aborted": "aborted",
+    "blocked": "refusal",
+}
+
+
+class Outcome(NamedTuple):
+    """The result of a session.
+
+    Attributes:
+        stop_reason: ``completed, aborted, error, max-tokens`` or ``refusal``.
+        output: content blocks of the last non-empty own assistant message; else the
+            session's own text so far; else nothing.
+    """
+
+    stop_reason: str
+    output: list[JsonObject]
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the output, joined."""
+        return "".join(block["text"] for block in self.output if _is_text(block))
+
+
+def outcome(own: Sequence[Event]) -> Outcome:
+    """Return the outcome of a session, given the events it did not inherit."""
+    return Outcome(_stop_reason(own), _output(own))
+
+
+def _is_text(block: JsonObject) -> bool:
+    return block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def _stop_reason(own: Sequence[Event]) -> str:
+    for event in reversed(own):
+        if event.type == "turn/end":
+            return _STOP_REASONS.get(event.data["reason"]["kind"], "error")
+        if event.type == "turn/start":
+            break
+    return "error"
+
+
+def _output(own: Sequence[Event]) -> list[JsonObject]:
+    for event in reversed(own):
+        if event.type == "assistant/message" and event.data["message"]["content"]:
+            content: list[JsonObject] = event.data["message"]["content"]
+            return content
+    text = "".join(_deltas(own))
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _deltas(own: Iterable[Event]) -> Iterable[str]:
+    for event in own:
+        if event.type == "assistant/chunk":
+            chunk = event.data["chunk"]
+            if chunk["type"] == "text-delta":
+                yield chunk["text"]

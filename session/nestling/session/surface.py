@@ -1,0 +1,121 @@
+"""The surface: the part of a log that a model sees, in order.
+
+The log is the truth and only grows; the surface is an ordered list of seqs folded
+from it. ``append`` pushes an event's seq; ``{"op": "replace", "start", "end"}`` swaps
+an inclusive range of current nodes for the new event (a compaction does this).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from nestling.session.errors import AppendError
+from nestling.session.event import SURFACE_TYPES, Event
+from nestling.session.jsontext import Json, JsonObject, canonical, is_int0
+
+EMPTY_DIGEST: Final = hashlib.sha256().digest()
+
+
+class Surface:
+    """The surface of one session, kept up to date as events are appended."""
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self._digests: dict[int, bytes] = {}
+        self._header_digest = EMPTY_DIGEST
+
+    def check(self, event: Event) -> None:
+        """Check the surface fields of an event that is about to be appended.
+
+        Raises:
+            AppendError: if they are missing, misplaced, or point at what is not
+                there.
+        """
+        if event.type not in SURFACE_TYPES:
+            if event.surface_op is not None or event.source_event_seqs is not None:
+                raise AppendError(f"{event.type} must not have surface fields")
+            return
+        operation = event.surface_op
+        if operation is None:
+            raise AppendError(f"{event.type} must have a surfaceOp")
+        _check_sources(event)
+        if operation == "append":
+            return
+        start, end = _replaced_range(operation)
+        self._check_replacement(event, start, end)
+
+    def _check_replacement(self, event: Event, start: int, end: int) -> None:
+        if start not in self.nodes or end not in self.nodes:
+            raise AppendError(f"surfaceOp replaces {start}..{end}, not on the surface")
+        first, last = self.nodes.index(start), self.nodes.index(end)
+        if first > last:
+            raise AppendError(f"surfaceOp replaces {start}..{end} in reverse order")
+        shadowed = set(self.nodes[first : last + 1])
+        missing = shadowed - set(event.source_event_seqs or ())
+        if missing:
+            raise AppendError(
+                f"surfaceOp replaces event {min(missing)}, "
+                "which sourceEventSeqs does not cite"
+            )
+
+    def append(self, event: Event) -> None:
+        """Take in an event that ``check`` accepted."""
+        if event.type == "request/header":
+            self._header_digest = hashlib.sha256(canonical(event.data)).digest()
+        operation = event.surface_op
+        if operation is None:
+            return
+        self._digests[event.seq] = hashlib.sha256(canonical(event.content())).digest()
+        if operation == "append":
+            self.nodes.append(event.seq)
+            return
+        start, end = _replaced_range(operation)
+        first, last = self.nodes.index(start), self.nodes.index(end)
+        for seq in self.nodes[first : last + 1]:
+            del self._digests[seq]
+        self.nodes[first : last + 1] = [event.seq]
+
+    def request_digest(self) -> bytes:
+        """Return 32 bytes that stand for the request this log leads to now.
+
+        sha256 over the digest of the last request header and the digests of the
+        surface's messages in order. Two logs with equal digests rebuild the same
+        request, so none needs to cross the wire.
+        """
+        parts = [self._header_digest]
+        parts.extend(self._digests[seq] for seq in self.nodes)
+        return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _check_sources(event: Event) -> None:
+    sources = event.source_event_seqs
+    if sources is None:
+        return
+    if not all(is_int0(seq) and seq < event.seq for seq in sources):
+        raise AppendError(
+            f"sourceEventSeqs must be earlier events than {event.seq}, found {sources}"
+        )
+    if len(set(sources)) != len(sources):
+        raise AppendError(f"sourceEventSeqs names an event twice: {sources}")
+    if not sources and event.type != "assistant/message":
+        raise AppendError(f"sourceEventSeqs of {event.type} must not be empty")
+
+
+def is_replacement(operation: Json) -> bool:
+    """Tell whether a surfaceOp is a well-formed replacement."""
+    return (
+        type(operation) is dict
+        and operation.keys() == {"op", "start", "end"}
+        and operation["op"] == "replace"
+        and is_int0(operation["start"])
+        and is_int0(operation["end"])
+    )
+
+
+def _replaced_range(operation: str | JsonObject) -> tuple[int, int]:
+    if isinstance(operation, str) or not is_replacement(operation):
+        raise AppendError(
+            f"surfaceOp must be 'append' or a replacement, found {operation!r}"
+        )
+    return operation["start"], operation["end"]
