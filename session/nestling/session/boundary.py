@@ -8,10 +8,14 @@ the header. Reading it any other way (from the seed's size, from the place of
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from nestling.session.errors import SeedError
 from nestling.session.event import Event
+from nestling.session.shape import shape_problem
 from nestling.session.turns import tracked
+
+_STARTS: Final = frozenset({"turn/start", "step/start"})
 
 
 def own_events(events: Sequence[Event], seed_length: int) -> Sequence[Event]:
@@ -23,11 +27,15 @@ def check_seed(seed: Sequence[Event]) -> None:
     """Check that a session may start with `seed`.
 
     Raises:
-        SeedError: if a turn is open at its end, or its seqs are not contiguous.
+        SeedError: if a turn is open at its end, its seqs are not contiguous, or the
+            start of a turn or step is malformed.
     """
     for position, event in enumerate(seed):
         if event.seq != position:
             raise SeedError(f"seed event {position} has seq {event.seq}")
+        problem = shape_problem(event) if event.type in _STARTS else None
+        if problem is not None:
+            raise SeedError(f"seed event {position}: {problem}")
     turn = tracked(seed).turn
     if turn is not None:
         raise SeedError(f"the seed of {len(seed)} events leaves turn {turn} open")
@@ -56,7 +64,11 @@ def _is_inside_call(events: Sequence[Event], boundary: int) -> bool:
     if not 0 < boundary < len(events):
         return False
     before, after = events[boundary - 1], events[boundary]
-    if before.type != "assistant/chunk" or after.type != "assistant/chunk":
+    if not _is_chunk(before) or not _is_chunk(after):
         return False
     same_place = all(before.data[key] == after.data[key] for key in ("turn", "step"))
     return same_place and before.data["chunk"].get("type") != "finish"
+
+
+def _is_chunk(event: Event) -> bool:
+    return event.type == "assistant/chunk" and shape_problem(event) is None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
+from nestling.session.errors import SeedError
 from nestling.session.event import Event
 from nestling.session.jsontext import canonical
 
@@ -40,7 +41,16 @@ class PrefixDigest:
         self._running = hashlib.sha256()
 
     def at(self, length: int) -> str:
-        """Return the digest of the first `length` events."""
+        """Return the digest of the first `length` events.
+
+        Raises:
+            SeedError: if there are fewer.
+        """
+        if not 0 <= length <= len(self._events):
+            raise SeedError(
+                f"a prefix of {length} events is beyond the log "
+                f"of {len(self._events)} events"
+            )
         if length < self._hashed:
             self._hashed, self._running = 0, hashlib.sha256()
         for event in self._events[self._hashed : length]:

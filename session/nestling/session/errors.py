@@ -11,7 +11,9 @@ class NestlingError(Exception):
     """Nestling could not do what was asked."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message if message is not None else self.default_message())
+        text = message if message is not None else self.default_message()
+        # Ids and types may hold lone surrogates, which no terminal can be sent.
+        super().__init__(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
     @classmethod
     def default_message(cls) -> str:
@@ -49,3 +51,7 @@ class LaunchError(NestlingError):
 
 class LoopError(NestlingError):
     """The agent loop was asked for a step that cannot follow the last one."""
+
+
+class ToolArgumentError(NestlingError):
+    """A tool was called with arguments that it cannot take."""

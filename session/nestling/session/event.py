@@ -59,12 +59,12 @@ class Event(msgspec.Struct, frozen=True, eq=False):
         return {"type": self.type, "data": self.data, **self.surface_fields()}
 
     def surface_fields(self) -> JsonObject:
-        """Return the optional envelope keys that are present."""
+        """Return the optional envelope keys that are present, in the format's order."""
         fields: JsonObject = {}
-        if self.surface_op is not None:
-            fields["surfaceOp"] = self.surface_op
         if self.source_event_seqs is not None:
             fields["sourceEventSeqs"] = self.source_event_seqs
+        if self.surface_op is not None:
+            fields["surfaceOp"] = self.surface_op
         if self.ignorable:
             fields["ignorable"] = True
         return fields

@@ -164,6 +164,8 @@ def _spawned_by_problem(value: Json) -> str | None:
         spawned_by = msgspec.convert(value, SpawnedBy)
     except msgspec.ValidationError as error:
         return f"spawnedBy: {error}"
+    except UnicodeEncodeError:
+        return f"spawnedBy: a key is not valid Unicode, found {value!r}"
     numbers = (spawned_by.turn, spawned_by.step, spawned_by.block, spawned_by.n)
     if any(number is not None and number < 0 for number in numbers):
         return f"spawnedBy: numbers must be >= 0, found {value!r}"

@@ -40,43 +40,61 @@ class JsonlAppender:
             StoreError: if it cannot be created.
         """
         self._path = path
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            self._fd = os.open(path, flags, 0o600)
-            _sync_directory(path.parent)
+            self._fd = _create(path)
         except OSError as error:
             raise StoreError(f"{path}: cannot create: {error.strerror}") from None
         self._size = 0
+        self._is_torn = False
 
     def append(self, rows: bytes) -> None:
         """Append whole rows and return once they are on disk.
 
         Raises:
-            StoreError: if they are not; the file then ends where it did before.
+            StoreError: if they are not; the file then ends where it did before, or
+                will before anything more is appended.
         """
+        if self._is_torn:
+            self._roll_back("an earlier append failed")
+        self._is_torn = True
         try:
             view = memoryview(rows)
             while view:
                 view = view[os.write(self._fd, view) :]
             os.fsync(self._fd)
         except OSError as error:
-            self._roll_back()
+            self._roll_back(str(error.strerror))
             raise StoreError(f"{self._path}: cannot append: {error.strerror}") from None
         self._size += len(rows)
+        self._is_torn = False
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, cause: str) -> None:
         try:
             os.ftruncate(self._fd, self._size)
             os.fsync(self._fd)
         except OSError as error:
             raise StoreError(
-                f"{self._path}: cannot append, nor restore its {self._size} bytes: "
-                f"{error.strerror}"
+                f"{self._path}: cannot append ({cause}), nor restore its "
+                f"{self._size} bytes: {error.strerror}"
             ) from None
+        self._is_torn = False
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+def _create(path: Path) -> int:
+    # O_APPEND: after a rollback the file's end is not where the last write ended.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o600)
+    try:
+        _sync_directory(path.parent)
+    except OSError:
+        os.close(fd)
+        path.unlink()
+        raise
+    return fd
 
 
 def _sync_directory(path: Path) -> None:

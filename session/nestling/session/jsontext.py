@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -28,6 +29,10 @@ JsonObject: TypeAlias = dict[str, Any]
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 200
 
+# orjson turns integers outside of 64 bits into floats, exact or not; those, and what
+# only looks like them, are read by the standard library.
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+
 
 def loads(text: bytes | str) -> Json:
     """Parse one JSON text.
@@ -41,13 +46,21 @@ def loads(text: bytes | str) -> Json:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        value = _loads_with_surrogates(text)
+        value = _loads_standard(text)
+    else:
+        if _may_hold_long_integer(text):
+            value = _loads_standard(text)
     if _is_scalar_domain_safe(value):
         return value
     return _checked_copy(value)
 
 
-def _loads_with_surrogates(text: bytes | str) -> Json:
+def _may_hold_long_integer(text: bytes | str) -> bool:
+    encoded = text.encode("utf-8") if isinstance(text, str) else text
+    return _LONG_NUMBER.search(encoded) is not None
+
+
+def _loads_standard(text: bytes | str) -> Json:
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 from nestling.session.boundary import check_seed
 from nestling.session.digest import PrefixDigest
-from nestling.session.errors import AppendError, JsonDomainError
+from nestling.session.errors import AppendError, JsonDomainError, SeedError
 from nestling.session.event import Event, event_from_content
-from nestling.session.jsontext import JsonObject, check
+from nestling.session.jsontext import JsonObject, check, is_safe_int
+from nestling.session.packing import is_packed
 from nestling.session.shape import check_shape
 from nestling.session.surface import Surface
 from nestling.session.turns import TurnTracker
@@ -29,7 +30,8 @@ class SessionLog:
         """Start a log with `seed`, whose events were checked when they were written.
 
         Raises:
-            SeedError: if the seed leaves a turn open or has a gap.
+            SeedError: if the seed leaves a turn open, has a gap, or replaces what is
+                not on its surface.
         """
         self.events = list(seed)
         self.surface = Surface()
@@ -37,7 +39,10 @@ class SessionLog:
         self._digest = PrefixDigest(self.events)
         check_seed(self.events)
         for event in self.events:
-            self._fold(event)
+            try:
+                self._fold(event)
+            except AppendError as error:
+                raise SeedError(f"seed event {event.seq}: {error}") from None
 
     def __len__(self) -> int:
         return len(self.events)
@@ -61,6 +66,7 @@ class SessionLog:
 
     def append_trusted(self, event: Event) -> Event:
         """Append an event whose seq and JSON the caller vouches for."""
+        _check_envelope(event)
         check_shape(event)
         self.surface.check(event)
         self.events.append(event)
@@ -78,3 +84,13 @@ class SessionLog:
     def _fold(self, event: Event) -> None:
         self.surface.append(event)
         self.turns.append(event)
+
+
+def _check_envelope(event: Event) -> None:
+    """Refuse what no reader of the log's file would take back."""
+    if not isinstance(event.type, str) or is_packed({"type": event.type}):
+        raise AppendError(f"an event cannot have the type {event.type!r}")
+    if not is_safe_int(event.time):
+        raise AppendError(
+            f"{event.type} time must be a safe integer, found {event.time!r}"
+        )

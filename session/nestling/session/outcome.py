@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from nestling.session.event import Event
+from nestling.session.fold import joined
 from nestling.session.jsontext import JsonObject
 
 _STOP_REASONS = {
@@ -57,7 +58,7 @@ def _output(own: Sequence[Event]) -> list[JsonObject]:
         if event.type == "assistant/message" and event.data["message"]["content"]:
             content: list[JsonObject] = event.data["message"]["content"]
             return content
-    text = "".join(_deltas(own))
+    text = joined("".join(_deltas(own)))
     return [{"type": "text", "text": text}] if text else []
 
 

@@ -189,9 +189,11 @@ def _is_packable(event: Event) -> bool:
     if type(data) is not dict or data.keys() != {"turn", "step", "chunk"}:
         return False
     chunk = data["chunk"]
-    if type(chunk) is not dict or chunk.get("type") not in _BY_CHUNK:
+    if type(chunk) is not dict or type(chunk.get("type")) is not str:
         return False
-    tag = _BY_CHUNK[chunk["type"]]
+    tag = _BY_CHUNK.get(chunk["type"])
+    if tag is None:
+        return False
     required = {"type", "index", tag.text_key}
     required |= {"id"} if tag.members == "args" else set()
     optional = {"name"} if tag.members == "args" else set()

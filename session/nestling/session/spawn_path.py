@@ -17,7 +17,7 @@ from nestling.session.header import SpawnedBy
 ROOT: Final = "/"
 
 _SAFE: Final = "-_"
-_NUMBERS: Final = re.compile(r"(\d+)")
+_NUMBERS: Final = re.compile(r"([0-9]+)")
 
 
 def child_path(parent: str, spawned_by: SpawnedBy) -> str:
@@ -51,5 +51,13 @@ def sort_key(path: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
 def _element_key(element: str) -> tuple[tuple[int, int, str], ...]:
     parts = _NUMBERS.split(element)
     return tuple(
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part
+        _number_key(part) if _NUMBERS.fullmatch(part) else (1, 0, part)
+        for part in parts
+        if part
     )
+
+
+def _number_key(digits: str) -> tuple[int, int, str]:
+    """Order numbers of any length by value, and ``07`` (of a key) beside ``7``."""
+    significant = digits.lstrip("0")
+    return 0, len(significant), f"{significant} {digits}"

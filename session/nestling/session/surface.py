@@ -42,16 +42,19 @@ class Surface:
         _check_sources(event)
         if operation == "append":
             return
-        start, end = _replaced_range(operation)
-        self._check_replacement(event, start, end)
+        self._check_replacement(event, operation)
 
-    def _check_replacement(self, event: Event, start: int, end: int) -> None:
+    def _replaced_slice(self, operation: str | JsonObject) -> slice:
+        start, end = _replaced_range(operation)
         if start not in self.nodes or end not in self.nodes:
             raise AppendError(f"surfaceOp replaces {start}..{end}, not on the surface")
         first, last = self.nodes.index(start), self.nodes.index(end)
         if first > last:
             raise AppendError(f"surfaceOp replaces {start}..{end} in reverse order")
-        shadowed = set(self.nodes[first : last + 1])
+        return slice(first, last + 1)
+
+    def _check_replacement(self, event: Event, operation: str | JsonObject) -> None:
+        shadowed = set(self.nodes[self._replaced_slice(operation)])
         missing = shadowed - set(event.source_event_seqs or ())
         if missing:
             raise AppendError(
@@ -60,21 +63,24 @@ class Surface:
             )
 
     def append(self, event: Event) -> None:
-        """Take in an event that ``check`` accepted."""
+        """Take in an event that ``check`` accepted, now or when it was written.
+
+        Raises:
+            AppendError: if it replaces what is not on the surface.
+        """
         if event.type == "request/header":
             self._header_digest = hashlib.sha256(canonical(event.data)).digest()
         operation = event.surface_op
         if operation is None:
             return
-        self._digests[event.seq] = hashlib.sha256(canonical(event.content())).digest()
-        if operation == "append":
-            self.nodes.append(event.seq)
-            return
-        start, end = _replaced_range(operation)
-        first, last = self.nodes.index(start), self.nodes.index(end)
-        for seq in self.nodes[first : last + 1]:
+        end = len(self.nodes)
+        shadowed = slice(end, end)
+        if operation != "append":
+            shadowed = self._replaced_slice(operation)
+        for seq in self.nodes[shadowed]:
             del self._digests[seq]
-        self.nodes[first : last + 1] = [event.seq]
+        self.nodes[shadowed] = [event.seq]
+        self._digests[event.seq] = hashlib.sha256(canonical(event.content())).digest()
 
     def request_digest(self) -> bytes:
         """Return 32 bytes that stand for the request this log leads to now.
@@ -92,7 +98,9 @@ def _check_sources(event: Event) -> None:
     sources = event.source_event_seqs
     if sources is None:
         return
-    if not all(is_int0(seq) and seq < event.seq for seq in sources):
+    if type(sources) is not list or not all(
+        is_int0(seq) and seq < event.seq for seq in sources
+    ):
         raise AppendError(
             f"sourceEventSeqs must be earlier events than {event.seq}, found {sources}"
         )

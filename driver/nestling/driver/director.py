@@ -1,0 +1,226 @@
+"""The director: the pure object that decides what the driver cannot know.
+
+What a new session is called and gets, whether a delegation is real, who answers a
+call, where a session is cancelled or killed, what a parent is told of its child. A
+replay is a director; the driver has no branch of its own for it.
+
+Where a session stops is said ahead (``Stops``, ``Answer.cut``) instead of being asked
+after every chunk: the hub then stops at exactly that place, on every schedule, and a
+call costs one decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from nestling.driver.exits import Exit
+from nestling.session.event import Event
+from nestling.session.header import Header, SpawnedBy
+from nestling.session.jsontext import JsonObject, dumps
+from nestling.session.outcome import Outcome
+from nestling.wire.messages import Purpose
+
+DEFAULT_MAX_DEPTH = 3
+DEFAULT_START_TIMEOUT = 30.0
+
+
+class Limits(NamedTuple):
+    """Bounds that hold for a whole run.
+
+    Attributes:
+        max_depth: how many delegations may lie between the root and a session.
+        start_timeout: seconds from a worker's launch until it must be ready.
+    """
+
+    max_depth: int = DEFAULT_MAX_DEPTH
+    start_timeout: float = DEFAULT_START_TIMEOUT
+
+
+class CancelAt(NamedTuple):
+    """Cancel the open turn once the log is `length` events long."""
+
+    length: int
+    cause: JsonObject
+
+
+class Stops(NamedTuple):
+    """Where a session is stopped from outside.
+
+    Attributes:
+        cancels: turns that are cancelled while no call is open.
+        kill_at: kill the worker once this many events are durable.
+    """
+
+    cancels: tuple[CancelAt, ...] = ()
+    kill_at: int | None = None
+
+
+class Creation(NamedTuple):
+    """What a new session is called and gets.
+
+    Attributes:
+        header: without ``seedLength`` and ``seedDigest``, which the hub counts.
+        agent: the agent reference; ``tape`` for a tape agent.
+        tape: the tape as bytes, which only the agent reads.
+    """
+
+    header: Header
+    agent: str
+    tape: bytes = b""
+    stops: Stops = Stops()
+
+
+class Delegation(NamedTuple):
+    """A session asks for a child.
+
+    Attributes:
+        path: the spawn path that the child would have.
+        depth: how many delegations would lie between the root and the child.
+        seed_length: how many events of its parent the child would inherit.
+    """
+
+    parent_id: str
+    path: str
+    spawned_by: SpawnedBy
+    depth: int
+    prompt: str
+    description: str
+    seed_length: int
+
+
+class Real(NamedTuple):
+    """The child is created."""
+
+    creation: Creation
+
+
+class Recorded(NamedTuple):
+    """This result is served instead: ``{"block", "error"?, "meta"?}``."""
+
+    result: JsonObject
+
+
+class Refused(NamedTuple):
+    """No child; the parent's model is told why."""
+
+    message: str
+
+
+class Unanswered(NamedTuple):
+    """No answer ever comes (the recorded worker died waiting for it)."""
+
+
+DelegationDecision: TypeAlias = Real | Recorded | Refused | Unanswered
+ToolDecision: TypeAlias = Recorded | Unanswered
+
+
+class CallRequest(NamedTuple):
+    """A session asks for the answer to its call number `number`."""
+
+    session_id: str
+    number: int
+    purpose: Purpose
+    turn: int
+    step: int
+
+
+class ToolRequest(NamedTuple):
+    """A session asks for the result of a tool call."""
+
+    session_id: str
+    turn: int
+    step: int
+    block: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+class EncodedChunks:
+    """The chunks of an answer, encoded once however often they are served."""
+
+    def __init__(self, objects: Sequence[JsonObject]) -> None:
+        self.objects = objects
+        self.texts = [dumps(chunk) for chunk in objects]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class Answer(NamedTuple):
+    """The answer to a call.
+
+    Attributes:
+        chunks: what is served.
+        failure: the stream fails after the chunks, with ``message`` and ``code``.
+        cut: the call is cancelled after exactly the chunks, by this cause.
+        hangs: nothing follows the chunks, not even an end.
+    """
+
+    chunks: EncodedChunks
+    failure: JsonObject | None = None
+    cut: JsonObject | None = None
+    hangs: bool = False
+
+
+class Stop(NamedTuple):
+    """Stop the session: it has gone where it must not go."""
+
+    reason: str
+
+
+class Settlement(NamedTuple):
+    """How a session ended.
+
+    Attributes:
+        outcome: told from its own events.
+        exit: how its process ended, where that came before its last word.
+        was_stopped: the director stopped it.
+        diagnostic: for the parent, if the session did not end by itself.
+    """
+
+    outcome: Outcome
+    exit: Exit | None
+    was_stopped: bool
+    diagnostic: str | None
+
+
+class Director(Protocol):
+    """Decides; every method is pure but for what the director keeps in memory."""
+
+    limits: Limits
+
+    def on_root(self) -> Creation:
+        """Say what the root session is called and gets."""
+        ...
+
+    def on_delegate(self, delegation: Delegation) -> DelegationDecision:
+        """Decide whether a delegation is real."""
+        ...
+
+    def on_created(
+        self, session_id: str, header: Header, events: Sequence[Event]
+    ) -> Stop | None:
+        """Learn of a session's header and of the events that it starts with."""
+        ...
+
+    def on_stream(self, call: CallRequest) -> Answer:
+        """Answer a call."""
+        ...
+
+    def on_tool(self, request: ToolRequest) -> ToolDecision:
+        """Decide how a tool call gets its result."""
+        ...
+
+    def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
+        """Learn of events that a session's log has grown by."""
+        ...
+
+    def on_refused(self, session_id: str, reason: str, detail: str) -> None:
+        """Learn that a worker refused its seed or could not go on."""
+        ...
+
+    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+        """Learn of a session's end; return what its parent is told instead, if so."""
+        ...

@@ -1,0 +1,172 @@
+"""How sessions end: by themselves, by a kill, by a death nobody ordered.
+
+Guarantees:
+
+- A worker's death leaves a closed turn in its log, an error for its parent and no
+  living child; never an empty success.
+- A delegation's result is released when the child's last event is durable.
+- The run is done when every session has settled and every process is gone.
+"""
+
+from __future__ import annotations
+
+from nestling.driver.director import Settlement, Stop
+from nestling.driver.exits import Exit
+from nestling.driver.hub_session import HubSession, State
+from nestling.driver.instructions import Done
+from nestling.driver.tree import Tree
+from nestling.session.delegation import delegation_result
+from nestling.session.jsontext import JsonObject, dumps
+from nestling.session.outcome import Outcome
+from nestling.session.repair import closers
+from nestling.wire.messages import Bye, Cancel, Delegate, Settled
+
+
+class Endings:
+    """Ends sessions and passes on what they came to."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._is_done = False
+
+    # --- starting, growing -----------------------------------------------------
+
+    def announce(self, session: HubSession) -> None:
+        """Show the director a new session, and launch its worker unless it objects."""
+        session.observed = len(session.log)
+        stop = self._tree.director.on_created(
+            session.id, session.header, session.log.events
+        )
+        if stop is None:
+            self._tree.launch(session)
+            return
+        self._stopped(session, stop)
+        self._settle(session, f"it was stopped: {stop.reason}")
+        self.reaped(session, Exit(None, None, "never started"))
+
+    def grown(self, session: HubSession) -> None:
+        """Show the director what is new in a log, and stop where it says so."""
+        events = session.log.events[session.observed :]
+        session.observed = len(session.log)
+        self._tree.persist(session)
+        if events and not session.is_stopped_by_director:
+            stop = self._tree.director.on_events(session.id, events)
+            if stop is not None:
+                self._stopped(session, stop)
+                self._tree.kill(session, stop.reason)
+                return
+        self._cancel_where_told(session)
+
+    def _stopped(self, session: HubSession, stop: Stop) -> None:
+        session.is_stopped_by_director = True
+        session.stop_reason = stop.reason
+
+    def _cancel_where_told(self, session: HubSession) -> None:
+        for stop in session.creation.stops.cancels:
+            if stop.length == len(session.log):
+                message = Cancel(session.sid, None, None)
+                self._tree.say(session, message, dumps(stop.cause))
+
+    def kill_where_told(self, session: HubSession) -> None:
+        """Kill a session's worker if the place where it must die is durable."""
+        kill_at = session.creation.stops.kill_at
+        if kill_at is not None and session.durable >= kill_at:
+            self._tree.kill(session, "the recorded worker died here")
+
+    # --- ending ----------------------------------------------------------------
+
+    def bye(self, session: HubSession, message: Bye, detail: str) -> None:
+        """Take a worker's last word."""
+        if message.reason == "done":
+            session.require("a goodbye", State.FINISHING)
+            self._settle(session, None)
+            return
+        reason = f"{message.reason}: {detail}"
+        if not session.is_stopped_by_director:
+            self._tree.director.on_refused(session.id, message.reason, detail)
+        session.is_stopped_by_director = True
+        self._tree.kill(session, reason)
+
+    def reaped(self, session: HubSession, exit: Exit) -> None:
+        """Take note that a session's process is gone."""
+        session.exit = exit
+        if session.is_ended:
+            session.state = State.REAPED
+        else:
+            self._lost(session, exit)
+        self._check_done()
+
+    def _lost(self, session: HubSession, exit: Exit) -> None:
+        """Close the turn of a session whose worker ended before its last word."""
+        session.state = State.STOPPING
+        for child in session.children:
+            if not child.is_ended:
+                self._tree.kill(child, f"its parent {session.path} is gone")
+        for event in closers(session.log.events):
+            session.log.append_trusted(event)
+        self.grown(session)
+        why = session.stop_reason or "its worker ended"
+        diagnostic = f"{why} ({exit})"
+        if session.has_lost_store:
+            self._settle(session, diagnostic)
+        else:
+            session.when_durable(
+                len(session.log), lambda: self._settle(session, diagnostic)
+            )
+
+    def not_durable(self, session: HubSession, problem: str) -> None:
+        """End a session whose events cannot be written: fail closed."""
+        session.has_lost_store = True
+        if session.is_ended:
+            return
+        if session.exit is None:
+            self._tree.kill(session, problem)
+        else:
+            self._settle(session, problem)
+            self._check_done()
+
+    def _settle(self, session: HubSession, diagnostic: str | None) -> None:
+        if session.is_ended:
+            return
+        session.state = State.SETTLED if session.exit is None else State.REAPED
+        outcome = session.outcome()
+        if diagnostic is not None:
+            outcome = Outcome("error", outcome.output)
+        settlement = Settlement(
+            outcome, session.exit, session.is_stopped_by_director, diagnostic
+        )
+        told = self._tree.director.on_settled(session.id, settlement)
+        self._tree.notice(session, f"{outcome.stop_reason}: {outcome.text}")
+        if session.parentage is not None:
+            parent, request, call_id = session.parentage
+            self.tell(parent, request, told or _live_result(call_id, settlement))
+        self._check_done()
+
+    def tell(self, parent: HubSession, request: Delegate, result: JsonObject) -> None:
+        """Answer a delegation."""
+        parent.waits_for = "its worker"
+        message = Settled(
+            parent.sid,
+            request.turn,
+            request.step,
+            request.block,
+            request.n,
+            request.key,
+        )
+        self._tree.say(parent, message, dumps(result))
+
+    def _check_done(self) -> None:
+        if self._is_done:
+            return
+        if all(session.state is State.REAPED for session in self._tree):
+            self._is_done = True
+            self._tree.orders.append(Done())
+
+
+def _live_result(call_id: str, settlement: Settlement) -> JsonObject:
+    """Build the tool result of a delegation from what the child came to."""
+    result = delegation_result(settlement.outcome)
+    if settlement.diagnostic is not None:
+        text = {"type": "text", "text": f"Diagnostic: {settlement.diagnostic}"}
+        result = {**result, "content": [*result["content"], text]}
+    return {"block": {"type": "tool-result", "toolCallId": call_id, **result}}

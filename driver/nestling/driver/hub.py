@@ -1,0 +1,196 @@
+"""The hub's core: what happened goes in, what is to be done comes out. No I/O.
+
+One handler for each event; a worker that breaks the protocol is ended and recorded,
+and nobody else notices.
+"""
+
+from __future__ import annotations
+
+from nestling.driver.director import Director
+from nestling.driver.endings import Endings
+from nestling.driver.exits import Exit
+from nestling.driver.hub_session import HubSession, State
+from nestling.driver.instructions import (
+    Abort,
+    Broken,
+    Durable,
+    Exited,
+    HubEvent,
+    Instruction,
+    Launched,
+    NotDurable,
+    NotLaunched,
+    Received,
+    Tick,
+)
+from nestling.driver.requests import Requests
+from nestling.driver.tree import Now, Tree
+from nestling.driver.uploads import Gap, take_events
+from nestling.session.errors import AppendError, WireError
+from nestling.session.spawn_path import ROOT
+from nestling.wire.messages import (
+    PROTOCOL,
+    Ack,
+    Beat,
+    Bye,
+    Credit,
+    Delegate,
+    Events,
+    Hello,
+    Nack,
+    Ready,
+    Result,
+    Stream,
+    ToHub,
+    Tool,
+    Welcome,
+)
+
+
+class Hub:
+    """Runs one tree of sessions."""
+
+    def __init__(self, director: Director) -> None:
+        self.tree = Tree(director)
+        self._endings = Endings(self.tree)
+        self._requests = Requests(self.tree, self._endings)
+
+    def start(self, now: Now) -> list[Instruction]:
+        """Create the root session."""
+        self.tree.now = now
+        root = self.tree.add(self.tree.director.on_root(), (), ROOT, None)
+        self._endings.announce(root)
+        return self._taken_orders()
+
+    def handle(self, event: HubEvent, now: Now) -> list[Instruction]:
+        """Take in what happened; return what is to be done about it, in order."""
+        self.tree.now = now
+        match event:
+            case Received():
+                self._received(event)
+            case Broken():
+                session = self.tree.of_launch(event.launch)
+                self.tree.kill(session, f"protocol: {event.problem}")
+            case Durable():
+                self._durable(self.tree.of_sid(event.sid), event.length)
+            case NotDurable():
+                session = self.tree.of_sid(event.sid)
+                self._endings.not_durable(session, event.problem)
+            case Launched():
+                self.tree.of_launch(event.launch).pid = event.pid
+            case NotLaunched():
+                session = self.tree.of_launch(event.launch)
+                self._endings.reaped(session, Exit(None, None, event.problem))
+            case Exited():
+                session = self.tree.of_launch(event.launch)
+                self._endings.reaped(session, event.exit)
+            case Tick():
+                self._tick()
+            case Abort():
+                self._abort(event.reason)
+        return self._taken_orders()
+
+    def waiting(self) -> list[tuple[str, str]]:
+        """Say of every session that has not ended what it waits for."""
+        return [(s.path, s.waits_for) for s in self.tree if not s.is_ended]
+
+    def _taken_orders(self) -> list[Instruction]:
+        orders, self.tree.orders = self.tree.orders, []
+        return orders
+
+    # --- messages --------------------------------------------------------------
+
+    def _received(self, event: Received) -> None:
+        session = self.tree.of_launch(event.launch)
+        if session.is_ended or session.state is State.STOPPING:
+            self._last_words(session, event)
+            return
+        try:
+            self._dispatch(session, event.message, event.body)
+        except (WireError, AppendError) as error:
+            self._endings.grown(session)
+            self.tree.kill(session, f"protocol: {error}")
+
+    def _last_words(self, session: HubSession, event: Received) -> None:
+        """Keep the events of a worker that is being ended, and nothing else."""
+        if isinstance(event.message, Events) and not session.is_ended:
+            self._events(session, event.message, event.body)
+
+    def _dispatch(self, session: HubSession, message: ToHub, body: bytes) -> None:
+        if isinstance(message, Hello):
+            self._hello(session, message)
+            return
+        if message.sid != session.sid:
+            raise WireError(f"it spoke for session {message.sid}, not {session.sid}")
+        match message:
+            case Ready():
+                self._ready(session, message)
+            case Events():
+                session.require("events", State.RUNNING)
+                self._events(session, message, body)
+            case Stream():
+                self._requests.stream(session, message)
+            case Credit():
+                self._requests.credit(session, message)
+            case Tool():
+                self._requests.tool(session, message, body)
+            case Delegate():
+                self._requests.delegate(session, message, body)
+            case Result():
+                self._requests.result(session, message)
+            case Bye():
+                detail = body.decode("utf-8", "backslashreplace")
+                self._endings.bye(session, message, detail)
+            case Beat():
+                session.last_heard = self.tree.now.monotonic
+
+    def _hello(self, session: HubSession, message: Hello) -> None:
+        session.require("a hello", State.STARTING)
+        if message.protocol != PROTOCOL:
+            raise WireError(
+                f"it speaks protocol {message.protocol}, expected {PROTOCOL}"
+            )
+        session.state = State.CREATING
+        self.tree.say(session, Welcome(PROTOCOL))
+        self.tree.say(session, *self.tree.create_message(session))
+
+    def _ready(self, session: HubSession, message: Ready) -> None:
+        session.require("a ready", State.CREATING)
+        if message.events != session.seed_length:
+            raise WireError(
+                f"it took a seed of {message.events} events, "
+                f"expected {session.seed_length}"
+            )
+        session.state = State.RUNNING
+        session.waits_for = "its worker"
+
+    def _events(self, session: HubSession, message: Events, body: bytes) -> None:
+        taken = take_events(session.log, session.call, message, body)
+        if isinstance(taken, Gap):
+            self.tree.say(session, Nack(session.sid, taken.expected))
+            return
+        self._endings.grown(session)
+
+    # --- the rest --------------------------------------------------------------
+
+    def _durable(self, session: HubSession, length: int) -> None:
+        try:
+            session.became_durable(length)
+        except WireError as error:
+            self.tree.kill(session, f"protocol: {error}")
+        if session.state is State.RUNNING:
+            self.tree.say(session, Ack(session.sid, length))
+        self._endings.kill_where_told(session)
+
+    def _tick(self) -> None:
+        limit = self.tree.director.limits.start_timeout
+        for session in self.tree:
+            is_starting = session.state in (State.STARTING, State.CREATING)
+            if is_starting and self.tree.now.monotonic - session.started_at > limit:
+                reason = f"its worker did not start within {limit:g} s"
+                self.tree.kill(session, reason)
+
+    def _abort(self, reason: str) -> None:
+        self.tree.is_aborting = True
+        for session in self.tree:
+            self.tree.kill(session, reason)

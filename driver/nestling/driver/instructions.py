@@ -1,0 +1,134 @@
+"""What happens to the hub, and what it wants done: the edge of the pure core.
+
+Whoever does the I/O feeds events in and carries the instructions out, in order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from nestling.driver.exits import Exit
+from nestling.session.event import Event
+from nestling.session.header import Header
+from nestling.wire.messages import ToHub, ToWorker
+
+# --- events: what happened -----------------------------------------------------
+
+
+class Received(NamedTuple):
+    """A worker said something; `launch` is who the socket admitted it as."""
+
+    launch: str
+    message: ToHub
+    body: bytes
+
+
+class Broken(NamedTuple):
+    """A worker sent frames that are no message."""
+
+    launch: str
+    problem: str
+
+
+class Durable(NamedTuple):
+    """The first `length` events of a session are on disk."""
+
+    sid: int
+    length: int
+
+
+class NotDurable(NamedTuple):
+    """A session's events could not be written."""
+
+    sid: int
+    problem: str
+
+
+class Launched(NamedTuple):
+    """A worker's process runs."""
+
+    launch: str
+    pid: int
+
+
+class NotLaunched(NamedTuple):
+    """A worker's process could not be started."""
+
+    launch: str
+    problem: str
+
+
+class Exited(NamedTuple):
+    """A worker's process ended, and everything it had said was received."""
+
+    launch: str
+    exit: Exit
+
+
+class Tick(NamedTuple):
+    """Time passed."""
+
+
+class Abort(NamedTuple):
+    """The run is to end now, for `reason`."""
+
+    reason: str
+
+
+HubEvent: TypeAlias = (
+    Received
+    | Broken
+    | Durable
+    | NotDurable
+    | Launched
+    | NotLaunched
+    | Exited
+    | Tick
+    | Abort
+)
+
+# --- instructions: what is to be done ------------------------------------------
+
+
+class Launch(NamedTuple):
+    """Start a worker process that will be admitted as `launch`."""
+
+    launch: str
+    path: str
+
+
+class Send(NamedTuple):
+    """Say something to a worker that has said hello."""
+
+    launch: str
+    message: ToWorker
+    body: bytes
+
+
+class Persist(NamedTuple):
+    """Make a session's next events durable, after its header if one is given."""
+
+    sid: int
+    header: Header | None
+    events: tuple[Event, ...]
+    length: int
+
+
+class Kill(NamedTuple):
+    """End a worker's process and its group now."""
+
+    launch: str
+
+
+class Done(NamedTuple):
+    """Every session has ended and every process is gone."""
+
+
+class Notice(NamedTuple):
+    """Something a person who watches wants to see."""
+
+    path: str
+    text: str
+
+
+Instruction: TypeAlias = Launch | Send | Persist | Kill | Done | Notice

@@ -1,0 +1,93 @@
+"""One answered call: what was served of it, and what may be served next.
+
+Flow control: chunks are sent while the worker's window is open, many in one message;
+at zero credit nothing is taken from the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from nestling.driver.director import Answer, CallRequest
+from nestling.session.errors import WireError
+from nestling.session.event import Event
+from nestling.wire.credit import Window
+
+MESSAGE_BYTES: Final = 256 * 1024
+"""A message of chunks is closed once it holds this much."""
+
+
+class Batch(NamedTuple):
+    """Chunks for one message: the number of the first, how many, and the body."""
+
+    first: int
+    length: int
+    body: bytes
+
+
+class OpenCall:
+    """A call that is being served, or was the last one of its session.
+
+    Attributes:
+        served: how many chunks were sent.
+        is_closed: whether the end of the answer was sent, too.
+    """
+
+    def __init__(self, request: CallRequest, answer: Answer, window: Window) -> None:
+        self.request = request
+        self.answer = answer
+        self.window = window
+        self.served = 0
+        self.is_closed = False
+        self._logged = 0
+        self._times: list[int] = []
+
+    @property
+    def is_served(self) -> bool:
+        """Whether every chunk was sent."""
+        return self.served == len(self.answer.chunks)
+
+    def next_batch(self, now: int) -> Batch | None:
+        """Take the next chunks that the window allows; None if it allows none.
+
+        Args:
+            now: epoch milliseconds, the time the chunks will have in the log.
+        """
+        if self.is_served or not self.window.open:
+            return None
+        texts, size = [], 0
+        first = self.served
+        for text in self.answer.chunks.texts[first:]:
+            texts.append(text)
+            size += len(text) + 1
+            if size >= min(self.window.bytes, MESSAGE_BYTES):
+                break
+        body = b"[" + b",".join(texts) + b"]"
+        self.served += len(texts)
+        self._times.extend([now] * len(texts))
+        self.window.spend(len(body))
+        return Batch(first, len(texts), body)
+
+    def logged_events(self, start: int, end: int, seq: int) -> list[Event]:
+        """Return the events of chunks that the worker says it has logged.
+
+        Raises:
+            WireError: if they were not served, or do not continue what it logged.
+        """
+        if start != self._logged or not start < end <= self.served:
+            raise WireError(
+                f"call {self.request.number}: chunks {start} to {end} were logged, "
+                f"{self._logged} of {self.served} served ones were before"
+            )
+        self._logged = end
+        place = {"turn": self.request.turn, "step": self.request.step}
+        chunks, times = self.answer.chunks.objects, self._times
+        return [
+            Event(
+                seq + index - start,
+                "assistant/chunk",
+                times[index],
+                {**place, "chunk": chunks[index]},
+            )
+            for index in range(start, end)
+        ]

@@ -1,0 +1,154 @@
+"""The sessions of one run, and the list of what is to be done about them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from nestling.driver.director import Creation, Director
+from nestling.driver.hub_session import HubSession, Parentage, State
+from nestling.driver.instructions import (
+    Instruction,
+    Kill,
+    Launch,
+    Notice,
+    Persist,
+    Send,
+)
+from nestling.session.event import Event
+from nestling.session.jsontext import dumps
+from nestling.session.log import END_SEED, SessionLog
+from nestling.session.writing import encode_rows
+from nestling.wire.messages import Create, ToWorker
+
+
+class Now(NamedTuple):
+    """The time, on the clock that only goes forward and on the one in logs.
+
+    Attributes:
+        monotonic: seconds.
+        epoch_ms: milliseconds since 1970, UTC.
+    """
+
+    monotonic: float
+    epoch_ms: int
+
+
+class Tree:
+    """The sessions of one run.
+
+    Attributes:
+        director: who decides.
+        orders: instructions not yet carried out, oldest first.
+        now: the time of the event that is being handled.
+        is_aborting: nothing new is created any more.
+    """
+
+    def __init__(self, director: Director) -> None:
+        self.director = director
+        self.orders: list[Instruction] = []
+        self.now = Now(0.0, 0)
+        self.is_aborting = False
+        self._sessions: list[HubSession] = []
+        self._by_launch: dict[str, HubSession] = {}
+        self._seeds: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+
+    def __iter__(self) -> Iterator[HubSession]:
+        return iter(self._sessions)
+
+    def of_launch(self, launch: str) -> HubSession:
+        """Return the session whose worker was admitted as `launch`."""
+        return self._by_launch[launch]
+
+    def of_sid(self, sid: int) -> HubSession:
+        """Return the session with a number that the hub itself gave out."""
+        return self._sessions[sid]
+
+    # --- creating --------------------------------------------------------------
+
+    def add(
+        self,
+        creation: Creation,
+        seed: Sequence[Event],
+        path: str,
+        parentage: Parentage | None,
+    ) -> HubSession:
+        """Create a session; its header, seed and end-seed are on their way to disk."""
+        parent = None if parentage is None else parentage.parent
+        log = SessionLog(seed)
+        digest = None
+        if parent is not None and seed:
+            digest = parent.log.prefix_digest(len(seed))
+            log.add(END_SEED, self.now.epoch_ms)
+        header = creation.header.with_fields(
+            seedLength=len(seed) or None, seedDigest=digest
+        )
+        depth = 0 if parent is None else parent.depth + 1
+        sid = len(self._sessions)
+        session = HubSession(sid, creation, header, log, path, depth, parentage)
+        session.started_at = self.now.monotonic
+        self._sessions.append(session)
+        self._by_launch[session.launch] = session
+        if parent is not None:
+            parent.children.append(session)
+        self.orders.append(Persist(sid, session.header, tuple(log.events), len(log)))
+        session.persisted = len(log)
+        return session
+
+    def launch(self, session: HubSession) -> None:
+        """Start a session's worker."""
+        self.orders.append(Launch(session.launch, session.path))
+        self.notice(session, "starting")
+
+    def create_message(self, session: HubSession) -> tuple[Create, bytes]:
+        """Build the ``create`` of a session, with its body."""
+        header = dumps(session.header.row())
+        seed, digest = self._encoded_seed(session)
+        tape = session.creation.tape
+        message = Create(
+            sid=session.sid,
+            agent=session.creation.agent,
+            events=session.seed_length,
+            sha256=digest,
+            header_size=len(header),
+            seed_size=len(seed),
+            tape_size=len(tape),
+        )
+        return message, header + seed + tape
+
+    def _encoded_seed(self, session: HubSession) -> tuple[bytes, bytes]:
+        """Encode a seed once for all siblings that share it."""
+        parent = session.parent
+        key = (-1 if parent is None else parent.sid, session.seed_length)
+        if key not in self._seeds:
+            seed = encode_rows(session.log.events[: session.seed_length])
+            self._seeds[key] = (seed, hashlib.sha256(seed).digest())
+        return self._seeds[key]
+
+    # --- ordering --------------------------------------------------------------
+
+    def say(self, session: HubSession, message: ToWorker, body: bytes = b"") -> None:
+        """Tell a session's worker something, if it still listens."""
+        if session.state in (State.CREATING, State.RUNNING, State.FINISHING):
+            self.orders.append(Send(session.launch, message, body))
+
+    def persist(self, session: HubSession) -> None:
+        """Send what is new in a session's log on its way to disk."""
+        events = tuple(session.log.events[session.persisted :])
+        if events:
+            length = session.persisted = len(session.log)
+            self.orders.append(Persist(session.sid, None, events, length))
+
+    def kill(self, session: HubSession, reason: str) -> None:
+        """End a session's worker now."""
+        if session.state in (State.STOPPING, State.REAPED):
+            return
+        if not session.is_ended:
+            session.state = State.STOPPING
+            session.stop_reason = reason
+        self.orders.append(Kill(session.launch))
+
+    def notice(self, session: HubSession, text: str) -> None:
+        """Tell whoever watches what a session is doing."""
+        self.orders.append(Notice(session.path, text))

@@ -1,0 +1,136 @@
+"""The command line, ``nestling``.
+
+Each command does its work through ``_run``, which maps every outcome to an exit code
+and to text that any terminal and any pipe can take: with ``--json`` one JSON object
+and nothing else on stdout, errors as one line on stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, NoReturn, TextIO
+
+import typer
+
+from nestling.harness.scenario_io import load_scenario
+from nestling.harness.script_report import script_json, script_text, shown
+from nestling.session.errors import NestlingError
+from nestling.session.jsontext import JsonObject, dumps
+
+EXIT_OK: Final = 0
+EXIT_UNREADABLE: Final = 2
+EXIT_INTERRUPTED: Final = 130
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ScenarioArgument = Annotated[
+    Path, typer.Argument(help="A folder of recorded logs, or one log.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object and nothing else.")
+]
+
+
+class Result(NamedTuple):
+    """What a command came to.
+
+    Attributes:
+        output: the object to print as JSON, or text.
+        exit_code: what the process ends with.
+    """
+
+    output: JsonObject | str
+    exit_code: int = EXIT_OK
+
+
+@app.callback()
+def _nestling() -> None:
+    """Runs nested LLM agents as processes and replays recorded agent trees."""
+
+
+@app.command()
+def script(scenario: ScenarioArgument, as_json: JsonOption = False) -> None:
+    """Print the scripts derived from a scenario; no process is started."""
+
+    def work() -> Result:
+        loaded = load_scenario(scenario)
+        return Result(script_json(loaded) if as_json else script_text(loaded))
+
+    _run(work, {"sessions": []} if as_json else None)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="nestling")
+
+
+def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
+    """Do a command's work, print what it came to, and end with its exit code.
+
+    Args:
+        work: raises a ``NestlingError`` for bad input.
+        on_error: the other keys of the JSON object that is printed when it does;
+            None for commands that were asked for text.
+    """
+    try:
+        output, exit_code = work()
+    except NestlingError as error:
+        _print_error(str(error))
+        exit_code = EXIT_UNREADABLE
+        output = "" if on_error is None else _error_object(str(error), on_error)
+    except KeyboardInterrupt:
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    try:
+        _print(sys.stdout, output)
+    except OSError as error:
+        _print_error(f"cannot write the output: {error.strerror or error}")
+        exit_code = EXIT_UNREADABLE
+    raise typer.Exit(exit_code)
+
+
+def _error_object(message: str, others: JsonObject) -> JsonObject:
+    problem = {"kind": "unreadable", "path": None, "message": message}
+    return {"error": message, "problems": [problem], **others}
+
+
+def _print_error(message: str) -> None:
+    with suppress(OSError):  # stderr is gone: the exit code still tells
+        _print(sys.stderr, f"nestling: {shown(message)}")
+
+
+def _print(stream: TextIO | None, output: JsonObject | str) -> None:
+    """Print a line as UTF-8, whatever the locale; lone surrogates as escapes.
+
+    Nothing is printed for nothing, or where the stream was closed from the start.
+
+    Raises:
+        OSError: if the stream does not take it, and not because its reader has seen
+            enough.
+    """
+    if stream is None or not output:
+        return
+    if isinstance(output, str):
+        line = output.encode("utf-8", "backslashreplace")
+    else:
+        line = dumps(output)
+    try:
+        stream.buffer.write(line + b"\n")
+        stream.buffer.flush()
+    except OSError as error:
+        # What is left in the buffer must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,299 @@
+"""The replaying director: every decision of a run, taken from a recording.
+
+A live session binds at its creation to the recorded one with the same spawn path and
+takes its id. Time, arrival order, agent names, call ids and message texts play no
+part in it, so concurrent siblings and identical twins replay alike on any schedule.
+What does not fit is written into the ledger and stops the session it was found in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nestling.driver.director import (
+    Answer,
+    CallRequest,
+    Creation,
+    Delegation,
+    DelegationDecision,
+    EncodedChunks,
+    Limits,
+    Real,
+    Recorded,
+    Refused,
+    Settlement,
+    Stop,
+    ToolDecision,
+    ToolRequest,
+    Unanswered,
+)
+from nestling.harness.compare import event_difference, first_difference, shown
+from nestling.harness.ledger import Account, Ledger, ProblemKind
+from nestling.harness.pairing import first_prompt
+from nestling.harness.plan import Plan, make_plan
+from nestling.harness.scenario import Scenario
+from nestling.session.event import Event
+from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject
+from nestling.session.spawn_path import ROOT
+
+_NOTHING = EncodedChunks(())
+
+
+class ReplayDirector:
+    """Replays one scenario with tape agents.
+
+    Attributes:
+        ledger: what was bound, served and found wrong.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        """Plan the replay.
+
+        Raises:
+            UnreadableError: if a recorded log cannot be made into a tape.
+        """
+        self.ledger = Ledger()
+        self._plans: dict[str, Plan] = {}
+        self._path_of: dict[str, str] = {}
+        for session in scenario.sessions:
+            if session.path is not None:
+                plan = self._plans[session.path] = make_plan(session)
+                self._path_of[session.recording.header.id] = session.path
+                self.ledger.open(session.path, len(plan.calls))
+        # Whatever was recorded was allowed; the recording is the limit.
+        depth = max(session.depth for session in scenario.sessions)
+        self.limits = Limits(max_depth=depth)
+
+    def plan_of(self, session_id: str) -> Plan:
+        """Return the plan of a session by its id, live and recorded being the same."""
+        return self._plans[self._path_of[session_id]]
+
+    def _account(self, session_id: str) -> Account:
+        return self.ledger.accounts[self._path_of[session_id]]
+
+    # --- creating --------------------------------------------------------------
+
+    def on_root(self) -> Creation:
+        """Bind the root."""
+        return self._bind(ROOT)
+
+    def _bind(self, path: str) -> Creation:
+        creation = self._plans[path].creation
+        self.ledger.accounts[path].id = creation.header.id
+        return creation
+
+    def on_delegate(self, delegation: Delegation) -> DelegationDecision:
+        """Make a delegation real where the recording has a child at its path."""
+        parent = self.plan_of(delegation.parent_id)
+        child = self._plans.get(delegation.path)
+        recorded = self._recorded_result(parent, delegation)
+        if child is None:
+            return recorded or self._unrecorded(parent, delegation)
+        account = self.ledger.accounts[delegation.path]
+        problem = self._delegation_problem(child, account, delegation)
+        if problem is None:
+            return Real(self._bind(delegation.path))
+        self._differs(account, *problem)
+        return recorded or Refused(problem[1])
+
+    def _recorded_result(self, parent: Plan, delegation: Delegation) -> Recorded | None:
+        place = delegation.spawned_by
+        if place.block is None:
+            return None
+        result = parent.results.get((place.turn, place.step, place.block))
+        return None if result is None else Recorded(result)
+
+    def _unrecorded(self, parent: Plan, delegation: Delegation) -> DelegationDecision:
+        if parent.stops.kill_at is not None:
+            return Unanswered()  # the recorded parent died before it got an answer
+        message = "a delegation at this path, which the recording does not have"
+        self.ledger.report("session-without-script", delegation.path, message)
+        return Refused(message)
+
+    def _delegation_problem(
+        self, child: Plan, account: Account, delegation: Delegation
+    ) -> tuple[ProblemKind, str] | None:
+        if account.is_bound:
+            return "session-without-script", "a second delegation at this path"
+        context = delegation.spawned_by.context
+        if context != child.session.kind:
+            return (
+                "tree-differs",
+                f"the delegation is a {context}, recorded was a {child.session.kind}",
+            )
+        prompt = first_prompt(child.session.own_events)
+        if prompt is not None and prompt != delegation.prompt:
+            live, recorded = shown(delegation.prompt), shown(prompt)
+            message = f"the delegated prompt is {live}, recorded was {recorded}"
+            return "log-differs", message
+        return None
+
+    def on_created(
+        self, session_id: str, header: Header, events: Sequence[Event]
+    ) -> Stop | None:
+        """Compare a session's header and what it starts with."""
+        account, plan = self._account(session_id), self.plan_of(session_id)
+        account.seed_length = header.seed_length
+        problem = _header_difference(header, plan.session.recording.header)
+        if problem is not None:
+            return self._differs(account, "log-differs", problem)
+        return self.on_events(session_id, events)
+
+    # --- answering -------------------------------------------------------------
+
+    def on_stream(self, call: CallRequest) -> Answer:
+        """Answer a call from the script of the session that asks."""
+        account, plan = self._account(call.session_id), self.plan_of(call.session_id)
+        if call.number >= len(plan.calls):
+            return self._no_answer(account, call)
+        planned = plan.calls[call.number]
+        if planned.purpose != call.purpose:
+            return self._wrong_purpose(account, call, planned.purpose)
+        account.served += 1
+        return planned.answer
+
+    def _no_answer(self, account: Account, call: CallRequest) -> Answer:
+        message = (
+            f"call {call.number + 1} (turn {call.turn}, step {call.step}) is beyond "
+            f"the {account.recorded_calls} recorded ones"
+        )
+        self._differs(account, "extra-call", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+
+    def _wrong_purpose(
+        self, account: Account, call: CallRequest, recorded: str
+    ) -> Answer:
+        message = (
+            f"call {call.number + 1} (turn {call.turn}, step {call.step}) is a "
+            f"{call.purpose} call, recorded was a {recorded} call"
+        )
+        self._differs(account, "log-differs", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+
+    def on_tool(self, request: ToolRequest) -> ToolDecision:
+        """Serve the recorded result of a tool call."""
+        results = self.plan_of(request.session_id).results
+        result = results.get((request.turn, request.step, request.block))
+        return Unanswered() if result is None else Recorded(result)
+
+    # --- watching --------------------------------------------------------------
+
+    def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
+        """Compare what a log has grown by with the recorded log."""
+        account, recorded = self._account(session_id), self.plan_of(session_id).recorded
+        for event in events:
+            problem = _difference_at(event, recorded)
+            if problem is not None:
+                return self._differs(account, "log-differs", problem)
+            account.logged = event.seq + 1
+        return None
+
+    def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
+        if not account.is_different:
+            self.ledger.report(kind, account.path, message)
+        account.is_different = True
+        return Stop(message)
+
+    def on_refused(self, session_id: str, reason: str, detail: str) -> None:
+        """Write down why a worker would not start or go on."""
+        kinds: dict[str, ProblemKind] = {
+            "seed-refused": "seed-refused",
+            "loop-refused": "log-differs",
+        }
+        self._differs(
+            self._account(session_id), kinds.get(reason, "worker-lost"), detail
+        )
+
+    # --- ending ----------------------------------------------------------------
+
+    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+        """Judge how a session ended, and choose what its parent is told."""
+        account, plan = self._account(session_id), self.plan_of(session_id)
+        account.outcome, account.has_settled = settlement.outcome, True
+        died_as_recorded = plan.stops.kill_at is not None and account.logged == len(
+            plan.recorded
+        )
+        is_lost = settlement.diagnostic is not None and not settlement.was_stopped
+        if is_lost and not died_as_recorded:
+            self._differs(account, "worker-lost", f"{settlement.diagnostic}")
+            return None
+        self._judge(account, plan)
+        # A child that was stopped has had its problem reported; its parent goes on
+        # along the recording, so that it can be judged, too.
+        if account.is_different or died_as_recorded or plan.session.is_foreign:
+            return self._result_for_parent(plan)
+        return None
+
+    def _judge(self, account: Account, plan: Plan) -> None:
+        recorded_length, outcome = len(plan.recorded), account.outcome
+        if account.is_different:
+            return
+        if account.logged < recorded_length:
+            missing = plan.recorded[account.logged]
+            self._differs(
+                account,
+                "log-differs",
+                f"the log ended after {account.logged} events; "
+                f"recorded was {missing.type} next, {recorded_length} in all",
+            )
+        elif outcome != plan.outcome:
+            self._differs(
+                account,
+                "output-differs",
+                f"it came to {outcome}, recorded was {plan.outcome}",
+            )
+
+    def _result_for_parent(self, plan: Plan) -> JsonObject | None:
+        delegation = plan.session.delegation
+        parent_path = plan.session.parent_path
+        if delegation is None or parent_path is None:
+            return None
+        place = delegation.spawned_by
+        if place.block is None:
+            return None
+        return self._plans[parent_path].results.get(
+            (place.turn, place.step, place.block)
+        )
+
+    def close(self) -> None:
+        """Balance the ledger after the last session has ended."""
+        for path, account in self.ledger.accounts.items():
+            parent_path = self._plans[path].session.parent_path
+            parent = None
+            if parent_path is not None:
+                parent = self.ledger.accounts[parent_path]
+            if not account.is_bound:
+                # Below a session that stopped early nothing could bind.
+                if parent is None or (parent.has_settled and not parent.is_different):
+                    message = "no live session took this script"
+                    self._differs(account, "script-not-bound", message)
+            elif account.served < account.recorded_calls:
+                message = (
+                    f"{account.served} of {account.recorded_calls} recorded calls "
+                    "were asked for"
+                )
+                self._differs(account, "leftover-call", message)
+
+
+def _header_difference(live: Header, recorded: Header) -> str | None:
+    """Compare the header fields that the recording states."""
+    live_row, recorded_row = live.row(), recorded.row()
+    shared = {key: live_row[key] for key in recorded_row if key in live_row}
+    if live.seed_length != recorded.seed_length:
+        return (
+            f"header: seedLength is {live.seed_length}, "
+            f"recorded was {recorded.seed_length}"
+        )
+    difference = first_difference(shared, recorded_row)
+    return None if difference is None else f"header: {difference}"
+
+
+def _difference_at(event: Event, recorded: Sequence[Event]) -> str | None:
+    if event.seq >= len(recorded):
+        return (
+            f"event {event.seq}: it is {event.type}, "
+            f"the recorded log has only {len(recorded)} events"
+        )
+    difference = event_difference(event, recorded[event.seq])
+    return None if difference is None else f"event {event.seq}: {difference}"

@@ -1,0 +1,198 @@
+"""Making a tape: what a tape agent is told of its recorded session.
+
+| in a tape | events |
+|---|---|
+| a marker; the loop produces it | turn/start, turn/end, step/start, step/end, assistant/chunk, assistant/message, tool/call, tool/result |
+| left out; made with the session | the session/end-seed at the boundary |
+| an input, appended where it stood | everything else; replacements on the surface, too |
+
+With it come the places where the session was stopped from outside, which the hub
+does again: a turn cancelled while no call was open, and a worker's death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nestling.driver.director import CancelAt, Stops
+from nestling.harness.crashes import crash_point
+from nestling.harness.tool_calls import own_tool_calls
+from nestling.session.boundary import own_events
+from nestling.session.chunk import is_finish
+from nestling.session.errors import UnreadableError
+from nestling.session.event import Event
+from nestling.session.jsontext import JsonObject
+from nestling.session.reading import Recording
+from nestling.session.shape import shape_problem
+from nestling.session.surface import is_replacement
+from nestling.worker.tape import (
+    Call,
+    CallInput,
+    Hold,
+    Input,
+    Item,
+    Message,
+    StepEnd,
+    StepStart,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
+
+
+class Tape(NamedTuple):
+    """A tape and the places where its session is stopped from outside."""
+
+    items: list[Item]
+    stops: Stops
+
+
+def make_tape(recording: Recording) -> Tape:
+    """Make the tape of a recorded session.
+
+    Raises:
+        UnreadableError: if an event that the loop produces is malformed, or a tool
+            call or result belongs to no block of its step's message.
+    """
+    seed_length = recording.header.seed_length
+    writer = _TapeWriter(recording)
+    kill_at = crash_point(recording)
+    for event in own_events(recording.events, seed_length):
+        if kill_at is not None and event.seq >= kill_at:
+            break
+        is_made_with_session = event.seq == seed_length and seed_length > 0
+        if not (is_made_with_session and event.type == "session/end-seed"):
+            writer.take(event)
+    if kill_at is not None:
+        writer.hold()
+    return Tape(writer.items, Stops(tuple(writer.cancels), kill_at))
+
+
+class _TapeWriter:
+    """Turns own events into tape items, one after the other."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.items: list[Item] = []
+        self.cancels: list[CancelAt] = []
+        self._recording = recording
+        self._chunks = 0
+        self._inputs: list[CallInput] = []
+        self._is_in_call = False
+        self._was_cut = False
+        self._calls_in_turn = 0
+        calls = own_tool_calls(recording)
+        self._block_of_call = {call.seq: call.block for call in calls}
+        self._block_of_result = {
+            call.result_seq: call.block for call in calls if call.result_seq is not None
+        }
+
+    def take(self, event: Event) -> None:
+        """Add what `event` comes to."""
+        problem = shape_problem(event)
+        if problem is not None:
+            raise UnreadableError(f"{self._recording.place(event.seq)}: {problem}")
+        if event.type == "assistant/chunk":
+            self._chunk(event)
+        elif event.type in _MARKERS and not is_replacement(event.surface_op):
+            self._end_call()
+            self._marker(event)
+        else:
+            self._input(event)
+
+    def hold(self) -> None:
+        """End the tape where the recorded worker died."""
+        self._end_call()
+        self.items.append(Hold())
+
+    # --- calls -----------------------------------------------------------------
+
+    def _chunk(self, event: Event) -> None:
+        if not self._is_in_call:
+            self._is_in_call, self._chunks, self._inputs = True, 0, []
+            self._calls_in_turn += 1
+        self._chunks += 1
+        if is_finish(event.data["chunk"]):
+            self._end_call(has_finished=True)
+
+    def _end_call(self, *, has_finished: bool = False) -> None:
+        if self._is_in_call:
+            self.items.append(Call(inputs=tuple(self._inputs)))
+            self._is_in_call, self._was_cut = False, not has_finished
+
+    # --- inputs ----------------------------------------------------------------
+
+    def _input(self, event: Event) -> None:
+        if self._is_in_call:
+            self._inputs.append(CallInput(self._chunks, event.content()))
+            return
+        if is_summary_call(event):
+            self.items.append(Call(purpose="summary"))
+        self.items.append(Input(event.content()))
+
+    # --- markers ---------------------------------------------------------------
+
+    def _marker(self, event: Event) -> None:
+        data = event.data
+        match event.type:
+            case "turn/start":
+                self._calls_in_turn, self._was_cut = 0, False
+                self.items.append(TurnStart(data["turn"]))
+            case "step/start":
+                self.items.append(StepStart(data["turn"], data["step"]))
+            case "assistant/message":
+                self.items.append(Message(data["message"]["id"]))
+            case "tool/call":
+                self.items.append(ToolCall(self._block(event, self._block_of_call)))
+            case "tool/result":
+                block = self._block(event, self._block_of_result)
+                self.items.append(ToolResult(block, data["message"]["id"]))
+            case "step/end":
+                self.items.append(StepEnd())
+            case "turn/end":
+                self._turn_end(event)
+
+    def _block(self, event: Event, blocks: Mapping[int, int]) -> int:
+        block = blocks.get(event.seq)
+        if block is None:
+            raise UnreadableError(
+                f"{self._recording.place(event.seq)}: {event.type} belongs to no "
+                "tool-call block of its step's message"
+            )
+        return block
+
+    def _turn_end(self, event: Event) -> None:
+        reason: JsonObject = event.data["reason"]
+        is_cancelled = reason["kind"] == "aborted"
+        if is_cancelled and not self._was_cut:
+            cause = reason.get("reason", {})
+            self.cancels.append(CancelAt(event.seq, cause))
+        told = reason["kind"] == "blocked" or (
+            self._calls_in_turn == 0 and reason["kind"] == "error"
+        )
+        self.items.append(
+            TurnEnd(cancelled=is_cancelled, reason=reason if told else None)
+        )
+
+
+_MARKERS = frozenset(
+    {
+        "turn/start",
+        "turn/end",
+        "step/start",
+        "step/end",
+        "assistant/message",
+        "tool/call",
+        "tool/result",
+    }
+)
+
+
+def is_summary_call(event: Event) -> bool:
+    """Tell whether an event carries a model call of its own: a marked summary."""
+    return (
+        event.type == "compaction/summary"
+        and type(event.data) is dict
+        and event.data.get("llmStreamCall") is True
+    )

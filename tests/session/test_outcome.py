@@ -1,0 +1,105 @@
+"""What a session came to."""
+
+from __future__ import annotations
+
+import pytest
+
+from nestling.session.boundary import own_events
+from nestling.session.outcome import Outcome, outcome
+from nestling.session.repair import closers
+from support.session_logs import LogWriter, call_block, delta, finish, text_block
+
+
+@pytest.mark.parametrize(
+    ("kind", "stop_reason"),
+    [
+        ("completed", "completed"),
+        ("max-tokens", "max-tokens"),
+        ("aborted", "aborted"),
+        ("blocked", "refusal"),
+        ("error", "error"),
+        ("interrupted", "error"),
+        ("something-later", "error"),
+    ],
+)
+def test_the_stop_reason_is_that_of_the_last_turn(kind: str, stop_reason: str) -> None:
+    log = LogWriter()
+    log.answered_turn("q", "a")
+    log.start_turn()
+    log.end_turn(kind)
+    log.add("session/title", {})
+    assert outcome(log.events).stop_reason == stop_reason
+
+
+def test_a_turn_that_is_still_open_is_an_error() -> None:
+    log = LogWriter()
+    assert outcome(log.events) == ("error", [])
+    log.answered_turn("q", "a")
+    log.start_turn()
+    assert outcome(log.events).stop_reason == "error"
+    assert outcome([*log.events, *closers(log.events)]).stop_reason == "error"
+
+
+def test_the_output_is_the_last_message_that_is_not_empty() -> None:
+    log = LogWriter()
+    log.answered_turn("q", "first")
+    log.start_turn()
+    log.start_step()
+    log.chunks(delta("streamed"), finish())
+    log.assistant(text_block("se"), call_block("c"), text_block("cond"))
+    log.assistant()
+    found = outcome(log.events)
+    assert found.output == [text_block("se"), call_block("c"), text_block("cond")]
+    assert found.text == "second"
+
+
+def test_without_a_message_the_output_is_the_text_so_far() -> None:
+    log = LogWriter()
+    log.start_turn()
+    log.start_step()
+    log.chunks(
+        delta("thought", 0, "reasoning-delta"),
+        delta("a", 1),
+        {"type": "tool-call-delta", "index": 2, "id": "c", "argumentsDelta": "{"},
+        finish("error"),
+        delta("b", 0),
+    )
+    log.assistant()
+    assert outcome(log.events).output == [text_block("ab")]
+
+
+def test_a_pair_split_over_two_deltas_joins() -> None:
+    log = LogWriter()
+    log.start_turn()
+    log.chunks(delta("\ud83d"), delta("\ude00"))
+    assert outcome(log.events).output == [text_block("\U0001f600")]
+
+
+def test_without_any_text_there_is_no_output() -> None:
+    log = LogWriter()
+    log.start_turn()
+    log.chunks(delta("r", 0, "reasoning-delta"), delta(""), finish())
+    found = outcome(log.events)
+    assert found.output == []
+    assert found.text == ""
+
+
+def test_inherited_answers_are_never_counted() -> None:
+    log = LogWriter()
+    log.answered_turn("q", "the parent's answer")
+    boundary = len(log.events)
+    log.add("session/end-seed", {})
+    assert outcome(own_events(log.events, boundary)) == ("error", [])
+    log.start_turn()
+    log.start_step()
+    log.chunks(delta("own"))
+    own = own_events(log.events, boundary)
+    assert outcome(own) == ("error", [text_block("own")])
+    log.end_turn("aborted")
+    own = own_events(log.events, boundary)
+    assert outcome(own) == ("aborted", [text_block("own")])
+
+
+def test_text_of_an_output_without_text_blocks() -> None:
+    blocks = [{"type": "image"}, {"type": "text"}, {"type": "text", "text": 1}]
+    assert Outcome("completed", [*blocks, text_block("x")]).text == "x"

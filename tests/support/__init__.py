@@ -1,0 +1,1 @@
+"""What several rooms' tests share; ``tests`` is on the path, so import ``support``."""

@@ -1,0 +1,137 @@
+"""The tape: what a tape agent is told of its recorded session.
+
+The recorded own events in order, the inputs verbatim and everything that the loop
+produces reduced to a marker. A tape holds no chunks, no assistant content and no
+finish reasons: those reach a worker only as served chunks, or a replay would prove
+nothing about the routing.
+
+Crosses the wire as a JSON array of tagged objects, written by the harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from nestling.session.errors import JsonDomainError, WireError
+from nestling.session.jsontext import JsonObject, dumps, loads
+
+
+class _Item(
+    msgspec.Struct,
+    frozen=True,
+    tag_field="at",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
+    """One position of a tape."""
+
+
+class Input(_Item, frozen=True, tag="input"):
+    """An event that is appended as it was recorded (see ``Event.content``)."""
+
+    content: dict[str, Any]
+
+
+class CallInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An input that arrived after `after` chunks of the call it stands in."""
+
+    after: int
+    content: dict[str, Any]
+
+
+class TurnStart(_Item, frozen=True, tag="turn/start"):
+    """A turn opens."""
+
+    turn: int
+
+
+class StepStart(_Item, frozen=True, tag="step/start"):
+    """A step opens."""
+
+    turn: int
+    step: int
+
+
+class Call(_Item, frozen=True, tag="call"):
+    """The model is called, with the inputs that arrived while it answered."""
+
+    purpose: Literal["turn", "summary"] = "turn"
+    inputs: tuple[CallInput, ...] = ()
+
+
+class Message(_Item, frozen=True, tag="assistant/message"):
+    """The assistant message of the last call, under its recorded id."""
+
+    id: str
+
+
+class ToolCall(_Item, frozen=True, tag="tool/call"):
+    """The tool call of a block of the message is dispatched."""
+
+    block: int
+
+
+class ToolResult(_Item, frozen=True, tag="tool/result"):
+    """The result of a block's tool call, in a message of its recorded id."""
+
+    block: int
+    id: str
+
+
+class StepEnd(_Item, frozen=True, tag="step/end"):
+    """The step closes."""
+
+
+class TurnEnd(_Item, frozen=True, tag="turn/end"):
+    """The turn closes.
+
+    Attributes:
+        cancelled: it was cancelled; the hub says so, the worker waits for it.
+        reason: where something outside of the loop decided, what it decided.
+    """
+
+    cancelled: bool = False
+    reason: dict[str, Any] | None = None
+
+
+class Hold(_Item, frozen=True, tag="hold"):
+    """The recorded worker died here: wait for the same end."""
+
+
+Item: TypeAlias = (
+    Input
+    | TurnStart
+    | StepStart
+    | Call
+    | Message
+    | ToolCall
+    | ToolResult
+    | StepEnd
+    | TurnEnd
+    | Hold
+)
+
+
+def encode_tape(items: Sequence[Item]) -> bytes:
+    """Write a tape as JSON."""
+    return dumps([_object(item) for item in items])
+
+
+def _object(item: Item) -> JsonObject:
+    built: JsonObject = msgspec.to_builtins(item)
+    return built
+
+
+def decode_tape(data: bytes) -> list[Item]:
+    """Read a tape.
+
+    Raises:
+        WireError: if it is not what ``encode_tape`` writes.
+    """
+    try:
+        return msgspec.convert(loads(data), list[Item])
+    except (JsonDomainError, msgspec.ValidationError) as error:
+        raise WireError(f"the tape is not readable: {error}") from None

@@ -1,0 +1,158 @@
+"""The tape agent: steers a session along its recording.
+
+It appends the inputs where they stood and calls the loop's verbs in the order of the
+markers; what those verbs write is the loop's own. Where the loop, given the chunks
+that were served, cannot do what the next marker says, the recording and the routing
+do not fit, and the loop raises.
+"""
+
+from __future__ import annotations
+
+from nestling.session.errors import LoopError
+from nestling.worker.endpoint import Endpoint
+from nestling.worker.incoming import IncomingCall
+from nestling.worker.tape import (
+    Call,
+    CallInput,
+    Hold,
+    Input,
+    Item,
+    Message,
+    StepEnd,
+    StepStart,
+    ToolCall,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+)
+
+
+class TapePilot:
+    """Walks one tape."""
+
+    def __init__(self, endpoint: Endpoint, tape: list[Item]) -> None:
+        self._endpoint = endpoint
+        self._tape = tape
+        self._position = 0
+        self._inputs: list[CallInput] | None = None
+
+    def advance(self) -> bool:
+        """Walk on until something must arrive; return True at the end of the tape.
+
+        Raises:
+            LoopError: naming the place in the log, if the loop cannot follow.
+        """
+        while self._position < len(self._tape):
+            item = self._tape[self._position]
+            try:
+                is_done = self._walk(item)
+            except LoopError as error:
+                seq = len(self._endpoint.loop.log)
+                raise LoopError(
+                    f"event {seq}: recorded {_kind(item)}, but {error}"
+                ) from None
+            if not is_done:
+                return False
+            self._position += 1
+        return True
+
+    def _walk(self, item: Item) -> bool:
+        """Do what `item` says; return False if it has to wait."""
+        loop = self._endpoint.loop
+        match item:
+            case Input():
+                loop.append_input(item.content)
+            case TurnStart():
+                loop.start_turn()
+                self._check_number("turn", loop.place[0], item.turn)
+            case StepStart():
+                loop.start_step()
+                self._check_number("step", loop.place[1], item.step)
+            case Call():
+                return self._walk_call(item)
+            case Message():
+                loop.commit(item.id)
+            case ToolCall():
+                self._endpoint.start_tool(loop.dispatch(item.block))
+            case ToolResult():
+                return self._walk_result(item)
+            case StepEnd():
+                loop.end_step()
+            case TurnEnd():
+                return self._walk_turn_end(item)
+            case Hold():
+                return False
+        return True
+
+    def _check_number(self, what: str, live: int, recorded: int) -> None:
+        if live != recorded:
+            raise LoopError(f"the loop's {what} is {live}, recorded was {recorded}")
+
+    # --- calls -----------------------------------------------------------------
+
+    def _walk_call(self, item: Call) -> bool:
+        if self._inputs is None:
+            if item.purpose == "turn":
+                self._endpoint.loop.begin_call()
+            self._endpoint.stream(item.purpose)
+            self._inputs = list(item.inputs)
+        call = self._endpoint.call
+        if call is None:
+            raise LoopError("the call is gone")
+        inputs = self._inputs
+        self._take_chunks(call, inputs)
+        if not (call.is_cut or call.is_over):
+            return False
+        if inputs:
+            raise LoopError(
+                f"the call ended after {call.taken} chunks, "
+                f"recorded was an input after {inputs[0].after}"
+            )
+        self._close(call)
+        self._inputs = None
+        return True
+
+    def _take_chunks(self, call: IncomingCall, inputs: list[CallInput]) -> None:
+        while True:
+            while inputs and inputs[0].after == call.taken:
+                self._endpoint.loop.append_input(inputs.pop(0).content)
+            chunk = call.take()
+            if chunk is None:
+                return
+            if call.purpose == "turn":
+                self._endpoint.log_chunk(chunk)
+
+    def _close(self, call: IncomingCall) -> None:
+        loop = self._endpoint.loop
+        self._endpoint.close_call()
+        if call.purpose == "summary":
+            return
+        if call.is_cut and call.cut_cause is not None:
+            loop.cut_call(call.cut_cause)
+        elif call.failure is not None:
+            loop.fail_call(call.failure)
+        else:
+            loop.end_call()
+
+    # --- waiting ---------------------------------------------------------------
+
+    def _walk_result(self, item: ToolResult) -> bool:
+        result = self._endpoint.results.pop(item.block, None)
+        if result is None:
+            return False
+        self._endpoint.loop.collect(item.block, result, item.id)
+        return True
+
+    def _walk_turn_end(self, item: TurnEnd) -> bool:
+        loop, cause = self._endpoint.loop, self._endpoint.cancelled
+        if item.cancelled and not loop.is_cancelled:
+            if cause is None:
+                return False
+            loop.cancel(cause)
+            self._endpoint.cancelled = None
+        loop.end_turn(item.reason)
+        return True
+
+
+def _kind(item: Item) -> str:
+    return str(item.__struct_config__.tag)
