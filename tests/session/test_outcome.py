@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nestling.session.boundary import own_events
+from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome, outcome
 from nestling.session.repair import closers
 from support.session_logs import LogWriter, call_block, delta, finish, text_block
@@ -101,5 +102,9 @@ def test_inherited_answers_are_never_counted() -> None:
 
 
 def test_text_of_an_output_without_text_blocks() -> None:
-    blocks = [{"type": "image"}, {"type": "text"}, {"type": "text", "text": 1}]
+    blocks: list[JsonObject] = [
+        {"type": "image"},
+        {"type": "text"},
+        {"type": "text", "text": 1},
+    ]
     assert Outcome("completed", [*blocks, text_block("x")]).text == "x"

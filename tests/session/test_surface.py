@@ -192,7 +192,8 @@ def test_any_replacements_agree_with_a_list(choice: st.DataObject) -> None:
     surface = Surface()
     model: list[int] = []
     for seq in range(choice.draw(st.integers(1, 15))):
-        if model and choice.draw(st.booleans()):
+        replaces = choice.draw(st.booleans())
+        if model and replaces:
             first = choice.draw(st.integers(0, len(model) - 1))
             last = choice.draw(st.integers(first, len(model) - 1))
             event = _replace(seq, model[first], model[last], model[first : last + 1])

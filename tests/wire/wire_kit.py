@@ -146,12 +146,12 @@ class RawPeer:
 
     async def closed(self) -> None:
         """Wait until the other side has closed the connection."""
-        with contextlib.suppress(ConnectionResetError):
+        with contextlib.suppress(ConnectionError):
             while await self._reader.read(65536):
                 pass
 
     async def close(self) -> None:
         """Close the connection."""
         self._writer.close()
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()

@@ -12,7 +12,7 @@ call costs one decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
@@ -170,19 +170,24 @@ class Stop(NamedTuple):
     reason: str
 
 
+EndedBy: TypeAlias = Literal["itself", "director", "abort", "death"]
+"""What ended a session: its last word, a ``Stop`` of the director or a refusal, the
+end of the run or of its parent, or the death of its worker."""
+
+
 class Settlement(NamedTuple):
     """How a session ended.
 
     Attributes:
+        ended_by: what ended it.
         outcome: told from its own events.
         exit: how its process ended, where that came before its last word.
-        was_stopped: the director stopped it.
         diagnostic: for the parent, if the session did not end by itself.
     """
 
+    ended_by: EndedBy
     outcome: Outcome
     exit: Exit | None
-    was_stopped: bool
     diagnostic: str | None
 
 

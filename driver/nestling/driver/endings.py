@@ -10,7 +10,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from nestling.driver.director import Settlement, Stop
+from nestling.driver.director import EndedBy, Settlement
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Done
@@ -40,26 +40,20 @@ class Endings:
         if stop is None:
             self._tree.launch(session)
             return
-        self._stopped(session, stop)
+        session.exit, session.ended_by = Exit(None, None, "never started"), "director"
         self._settle(session, f"it was stopped: {stop.reason}")
-        self.reaped(session, Exit(None, None, "never started"))
 
     def grown(self, session: HubSession) -> None:
         """Show the director what is new in a log, and stop where it says so."""
         events = session.log.events[session.observed :]
         session.observed = len(session.log)
         self._tree.persist(session)
-        if events and not session.is_stopped_by_director:
+        if events and session.ended_by != "director":
             stop = self._tree.director.on_events(session.id, events)
             if stop is not None:
-                self._stopped(session, stop)
-                self._tree.kill(session, stop.reason)
+                self._tree.kill(session, stop.reason, "director")
                 return
         self._cancel_where_told(session)
-
-    def _stopped(self, session: HubSession, stop: Stop) -> None:
-        session.is_stopped_by_director = True
-        session.stop_reason = stop.reason
 
     def _cancel_where_told(self, session: HubSession) -> None:
         for stop in session.creation.stops.cancels:
@@ -81,11 +75,8 @@ class Endings:
             session.require("a goodbye", State.FINISHING)
             self._settle(session, None)
             return
-        reason = f"{message.reason}: {detail}"
-        if not session.is_stopped_by_director:
-            self._tree.director.on_refused(session.id, message.reason, detail)
-        session.is_stopped_by_director = True
-        self._tree.kill(session, reason)
+        self._tree.director.on_refused(session.id, message.reason, detail)
+        self._tree.kill(session, f"{message.reason}: {detail}", "director")
 
     def reaped(self, session: HubSession, exit: Exit) -> None:
         """Take note that a session's process is gone."""
@@ -101,7 +92,8 @@ class Endings:
         session.state = State.STOPPING
         for child in session.children:
             if not child.is_ended:
-                self._tree.kill(child, f"its parent {session.path} is gone")
+                reason = f"its parent {session.path} is gone"
+                self._tree.kill(child, reason, "abort")
         for event in closers(session.log.events):
             session.log.append_trusted(event)
         self.grown(session)
@@ -130,11 +122,11 @@ class Endings:
             return
         session.state = State.SETTLED if session.exit is None else State.REAPED
         outcome = session.outcome()
+        ended_by: EndedBy = "itself"
         if diagnostic is not None:
             outcome = Outcome("error", outcome.output)
-        settlement = Settlement(
-            outcome, session.exit, session.is_stopped_by_director, diagnostic
-        )
+            ended_by = session.ended_by
+        settlement = Settlement(ended_by, outcome, session.exit, diagnostic)
         told = self._tree.director.on_settled(session.id, settlement)
         self._tree.notice(session, f"{outcome.stop_reason}: {outcome.text}")
         if session.parentage is not None:

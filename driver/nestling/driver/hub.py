@@ -193,4 +193,4 @@ class Hub:
     def _abort(self, reason: str) -> None:
         self.tree.is_aborting = True
         for session in self.tree:
-            self.tree.kill(session, reason)
+            self.tree.kill(session, reason, "abort")

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from nestling.driver.director import Creation
+from nestling.driver.director import Creation, EndedBy
 from nestling.driver.exits import Exit
 from nestling.driver.streams import OpenCall
 from nestling.session.boundary import own_events
@@ -53,6 +53,7 @@ class HubSession:
         call: the open or last call.
         is_opening: whether a call waits for the events before it to be durable.
         observed: how many events the director was shown.
+        ended_by: what ends it, if it does not end by itself.
         stop_reason: why the driver ends it, if it does.
         has_lost_store: whether its events can no longer be written.
         last_heard: when its worker last said that it lives, in monotonic seconds.
@@ -89,7 +90,7 @@ class HubSession:
         self.calls_started = 0
         self.is_opening = False
         self.observed = 0
-        self.is_stopped_by_director = False
+        self.ended_by: EndedBy = "death"
         self.stop_reason: str | None = None
         self.has_lost_store = False
         self.last_heard = 0.0

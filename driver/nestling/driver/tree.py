@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from nestling.driver.director import Creation, Director
+from nestling.driver.director import Creation, Director, EndedBy
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.instructions import (
     Instruction,
@@ -140,13 +140,15 @@ class Tree:
             length = session.persisted = len(session.log)
             self.orders.append(Persist(session.sid, None, events, length))
 
-    def kill(self, session: HubSession, reason: str) -> None:
-        """End a session's worker now."""
+    def kill(
+        self, session: HubSession, reason: str, ended_by: EndedBy = "death"
+    ) -> None:
+        """End a session's worker now, for a reason that its records will name."""
         if session.state in (State.STOPPING, State.REAPED):
             return
         if not session.is_ended:
             session.state = State.STOPPING
-            session.stop_reason = reason
+            session.stop_reason, session.ended_by = reason, ended_by
         self.orders.append(Kill(session.launch))
 
     def notice(self, session: HubSession, text: str) -> None:

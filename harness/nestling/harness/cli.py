@@ -8,6 +8,7 @@ and nothing else on stdout, errors as one line on stderr.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,12 +17,14 @@ from typing import Annotated, Final, NamedTuple, NoReturn, TextIO
 
 import typer
 
+from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import script_json, script_text, shown
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject, dumps
 
 EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
 EXIT_UNREADABLE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
@@ -68,9 +71,53 @@ def script(scenario: ScenarioArgument, as_json: JsonOption = False) -> None:
     _run(work, {"sessions": []} if as_json else None)
 
 
+@app.command()
+def replay(
+    scenario: ScenarioArgument,
+    as_json: JsonOption = False,
+    stall: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds without progress after which it ends."),
+    ] = 10.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds after which it ends in any case.")
+    ] = 300.0,
+) -> None:
+    """Replay a recorded tree, one process a session, and compare it event by event."""
+
+    def work() -> Result:
+        report = replay_scenario(scenario, stall, timeout, draws=not as_json)
+        output = report_json(report) if as_json else report_text(report)
+        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+
+    _run(work, {"verdict": "error", "sessions": []} if as_json else None)
+
+
+def replay_scenario(
+    path: Path, stall: float, timeout: float, *, draws: bool
+) -> ReplayReport:
+    """Load and replay a scenario, drawing the tree as it grows if asked to."""
+    # What only a replay needs stays out of the way of the other commands.
+    import anyio
+
+    from nestling.driver.hub_io import Bounds
+    from nestling.harness.growing_tree_io import GrowingTree
+    from nestling.harness.replay_io import replay
+
+    loaded = load_scenario(path)
+    with GrowingTree(is_wanted=draws) as tree:
+        return anyio.run(replay, loaded, Bounds(stall, timeout), None, tree.watch)
+
+
 def main() -> None:
     """Run the command line."""
+    signal.signal(signal.SIGTERM, _terminated)
     app(prog_name="nestling")
+
+
+def _terminated(*_: object) -> None:
+    """End like an interrupt does: nothing is left behind."""
+    raise KeyboardInterrupt
 
 
 def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:

@@ -211,11 +211,11 @@ class ReplayDirector:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
-        died_as_recorded = plan.stops.kill_at is not None and account.logged == len(
-            plan.recorded
-        )
-        is_lost = settlement.diagnostic is not None and not settlement.was_stopped
-        if is_lost and not died_as_recorded:
+        if settlement.ended_by == "abort":
+            return None  # what ended the run, or its parent, is the problem
+        is_complete = account.logged == len(plan.recorded)
+        died_as_recorded = plan.stops.kill_at is not None and is_complete
+        if settlement.ended_by == "death" and not died_as_recorded:
             self._differs(account, "worker-lost", f"{settlement.diagnostic}")
             return None
         self._judge(account, plan)

@@ -206,17 +206,23 @@ def _tree(lineage: Lineage) -> list[RecordedSession]:
     paths = spawn_paths(lineage, delegations)
     return [
         _tree_session(recording, lineage, delegations, paths)
-        for recording in _ordered(lineage.sessions, paths)
+        for recording in _ordered(lineage, paths)
     ]
 
 
-def _ordered(
-    recordings: Sequence[Recording], paths: Mapping[str, str | None]
-) -> Iterable[Recording]:
-    placed = [(paths[r.header.id], r) for r in recordings]
-    found = [(sort_key(path), r) for path, r in placed if path is not None]
-    yield from (r for _, r in sorted(found, key=lambda pair: pair[0]))
-    yield from by_age(r for path, r in placed if path is None)
+def _ordered(lineage: Lineage, paths: Mapping[str, str | None]) -> Iterable[Recording]:
+    """Yield sessions in the order of their paths, then those without one by age."""
+    waiting = [lineage.sessions[0]]
+    while waiting:
+        session = waiting.pop()
+        yield session
+        below = [
+            (sort_key(path.rpartition("/")[2]), child)
+            for child in lineage.children[session.header.id]
+            if (path := paths[child.header.id]) is not None
+        ]
+        waiting += [c for _, c in sorted(below, key=lambda p: p[0], reverse=True)]
+    yield from by_age(r for r in lineage.sessions if paths[r.header.id] is None)
 
 
 def _tree_session(

@@ -145,11 +145,10 @@ def _join(frames: Sequence[bytes]) -> bytes:
     largest = max(map(len, frames))
     if largest > FRAME_CAP:
         raise WireError(f"a frame of {largest} bytes, expected at most {FRAME_CAP}")
-    if len(frames) == 1:
-        return frames[0]
     total = sum(map(len, frames))
     if total > MAX_BODY:
         raise WireError(f"a body of {total} bytes, expected at most {MAX_BODY}")
+    # Joining one bytes object gives that object, not a copy.
     return b"".join(frames)
 
 

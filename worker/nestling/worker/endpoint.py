@@ -181,6 +181,11 @@ class Endpoint:
     # --- verbs for the pilot ---------------------------------------------------
 
     @property
+    def sid(self) -> int | None:
+        """The session's number on the wire, once it was created."""
+        return None if self._session is None else self._session.sid
+
+    @property
     def loop(self) -> TurnLoop:
         """The session's turn loop."""
         return self._current.loop

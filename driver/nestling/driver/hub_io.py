@@ -1,0 +1,226 @@
+"""The hub on its loop: carries out what the core orders, and feeds back what happens.
+
+One thread, one asyncio loop, for one run. Nothing here decides anything about
+sessions; what is decided here is when a run that does not move is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from nestling.driver.director import Director
+from nestling.driver.exits import Exit
+from nestling.driver.hub import Hub
+from nestling.driver.instructions import (
+    Abort,
+    Broken,
+    Done,
+    Durable,
+    Exited,
+    HubEvent,
+    Instruction,
+    Kill,
+    Launch,
+    Launched,
+    NotDurable,
+    Notice,
+    NotLaunched,
+    Persist,
+    Received,
+    Send,
+    Tick,
+)
+from nestling.driver.launcher_io import Launcher
+from nestling.driver.run_directory_io import RunDirectory
+from nestling.driver.store_io import Writer
+from nestling.driver.tree import Now
+from nestling.driver.workers_io import GRACE, Workers
+from nestling.session.errors import LaunchError, NestlingError, WireError
+from nestling.wire.admission import Admission
+from nestling.wire.codec import decode_for_hub, encode
+from nestling.wire.hub_socket_io import HubSocket
+from nestling.wire.messages import Beat, Bye, Hello
+
+TICK: Final = 0.25
+"""Seconds between looks at the clock."""
+LAG: Final = 1.0
+"""A hub that was this late, in seconds, judges nobody for being silent."""
+Ending: TypeAlias = Literal["done", "stall", "timeout", "aborted", "unkillable"]
+
+
+class Bounds(NamedTuple):
+    """When a run is over though its sessions are not.
+
+    Attributes:
+        stall: seconds without any progress.
+        timeout: seconds in all.
+    """
+
+    stall: float = 10.0
+    timeout: float = 300.0
+
+
+class RunEnd(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        ending: whether it came to its end, or why it was ended.
+        waiting: then, what each session that had not ended waited for, by spawn path.
+        pids: the process of each session, by spawn path.
+    """
+
+    ending: Ending
+    waiting: list[tuple[str, str]]
+    pids: dict[str, int]
+
+
+class HubLoop:
+    """Runs one tree; made and used on the hub's own loop, but for ``abort``."""
+
+    def __init__(
+        self,
+        director: Director,
+        run: RunDirectory,
+        launcher: Launcher,
+        parent_pid: int,
+        bounds: Bounds,
+        watch: Callable[[Notice], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hub = Hub(director)
+        self._bounds = bounds
+        self._watch = watch
+        self._admission = Admission()
+        self._workers = Workers(
+            launcher, run, self._admission, parent_pid, self._exited
+        )
+        self._writer = Writer(run.store, self._told_by_writer)
+        self._socket = HubSocket(run.endpoint, self._admission, self._received)
+        self._over: asyncio.Future[Ending] = self._loop.create_future()
+        self._ending: Ending = "done"
+        self._waiting: list[tuple[str, str]] = []
+        self._started = self._last_progress = self._last_tick = self._loop.time()
+        self._loop.set_exception_handler(self._broke)
+
+    # --- the run ---------------------------------------------------------------
+
+    async def run(self) -> RunEnd:
+        """Run the tree to its end, and leave no process of it behind."""
+        try:
+            self._obey(self._hub.start(_now()))
+            self._tick()
+            ending = await self._over
+        finally:
+            await self._workers.close()
+            self._socket.close()
+            self._writer.close()
+        pids = {s.path: s.pid for s in self._hub.tree if s.pid is not None}
+        return RunEnd(ending, self._waiting, pids)
+
+    def abort(self, ending: Ending) -> None:
+        """End the run now; may be called twice, and from the loop's thread only."""
+        if self._ending != "done" or self._over.done():
+            return
+        self._ending = ending
+        self._waiting = self._hub.waiting()
+        self._tell(Abort(f"the run was ended: {ending}"))
+        self._loop.call_later(GRACE, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self._over.done():
+            self._over.set_result("unkillable")
+
+    def _broke(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Let an error in a callback end the run instead of vanishing in a log."""
+        error = context.get("exception")
+        if not self._over.done():
+            self._over.set_exception(error or NestlingError(context["message"]))
+
+    # --- events ----------------------------------------------------------------
+
+    def _tell(self, event: HubEvent) -> None:
+        self._obey(self._hub.handle(event, _now()))
+
+    def _received(self, user: str, routing_id: bytes, frames: list[bytes]) -> None:
+        try:
+            message, body = decode_for_hub(frames)
+            if isinstance(message, Hello):
+                self._admit_routing_id(user, routing_id)
+        except WireError as error:
+            self._tell(Broken(user, str(error)))
+            return
+        self._workers.heard_from(user, was_last=isinstance(message, Bye))
+        if not isinstance(message, Beat):
+            self._last_progress = self._loop.time()
+        self._tell(Received(user, message, body))
+
+    def _admit_routing_id(self, user: str, routing_id: bytes) -> None:
+        if routing_id != self._workers.routing_id(user):
+            raise WireError("it said hello on a routing id that is not its own")
+        self._socket.allow(routing_id, user)
+
+    def _exited(self, launch: str, exit: Exit) -> None:
+        self._last_progress = self._loop.time()
+        self._tell(Exited(launch, exit))
+
+    def _told_by_writer(self, outcome: Durable | NotDurable) -> None:
+        self._loop.call_soon_threadsafe(self._durable, outcome)
+
+    def _durable(self, outcome: Durable | NotDurable) -> None:
+        self._last_progress = self._loop.time()
+        if not self._over.done():
+            self._tell(outcome)
+
+    def _tick(self) -> None:
+        if self._over.done():
+            return
+        now = self._loop.time()
+        if now - self._last_tick > TICK + LAG:
+            self._last_progress = now  # it was this process that did not run
+        self._last_tick = now
+        self._tell(Tick())
+        if now - self._started > self._bounds.timeout:
+            self.abort("timeout")
+        elif now - self._last_progress > self._bounds.stall:
+            self.abort("stall")
+        self._loop.call_later(TICK, self._tick)
+
+    # --- instructions ----------------------------------------------------------
+
+    def _obey(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Launch():
+                    self._launch(instruction.launch)
+                case Send():
+                    self._send(instruction)
+                case Persist():
+                    self._writer.write(instruction)
+                case Kill():
+                    self._workers.kill(instruction.launch)
+                case Notice():
+                    self._watch(instruction)
+                case Done():
+                    if not self._over.done():
+                        self._over.set_result(self._ending)
+
+    def _launch(self, launch: str) -> None:
+        try:
+            pid = self._workers.start(launch)
+        except LaunchError as error:
+            self._loop.call_soon(self._tell, NotLaunched(launch, str(error)))
+        else:
+            self._tell(Launched(launch, pid))
+
+    def _send(self, send: Send) -> None:
+        routing_id = self._workers.routing_id(send.launch)
+        if routing_id is not None:
+            # A peer that is gone is noticed by its process's end.
+            self._socket.send(routing_id, encode(send.message, send.body))
+
+
+def _now() -> Now:
+    return Now(time.monotonic(), time.time_ns() // 1_000_000)

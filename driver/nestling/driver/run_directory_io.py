@@ -1,0 +1,91 @@
+"""The run directory: the socket, logs, working directories and store of one run.
+
+Private (0700), fresh, and removed when the run ends, whichever way it does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from nestling.session.errors import LaunchError
+from nestling.wire.endpoint_io import PATH_CAP
+
+_PREFIX: Final = "nestling-"
+_SOCKET: Final = "hub.sock"
+_TAIL_BYTES: Final = 2000
+
+
+class RunDirectory:
+    """The files of one run.
+
+    Attributes:
+        path: the directory.
+        store: where the sessions' logs are kept.
+    """
+
+    def __init__(self) -> None:
+        """Create the directory.
+
+        Raises:
+            LaunchError: if there is no place for it whose path is short enough for a
+                socket.
+        """
+        self.path = _new_directory()
+        self.store = self.path / "store"
+        self.store.mkdir()
+        self._logs = self.path / "logs"
+        self._logs.mkdir()
+        self._work = self.path / "work"
+        self._work.mkdir()
+
+    @property
+    def endpoint(self) -> str:
+        """The hub's endpoint."""
+        return f"ipc://{self.path / _SOCKET}"
+
+    def log_of(self, launch: str) -> Path:
+        """Return the file that takes what a worker prints."""
+        return self._logs / f"{launch}.log"
+
+    def work_of(self, launch: str) -> Path:
+        """Create and return the working directory of a worker."""
+        work = self._work / launch
+        work.mkdir()
+        return work
+
+    def tail_of(self, launch: str) -> str:
+        """Return the end of what a worker printed, on one line."""
+        try:
+            with self.log_of(launch).open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _TAIL_BYTES))
+                text = log.read().decode("utf-8", "backslashreplace")
+        except OSError:
+            return ""  # it never got as far as to have a log
+        return " | ".join(line.strip() for line in text.splitlines() if line.strip())
+
+    def remove(self) -> None:
+        """Remove the directory with everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _new_directory() -> Path:
+    tried = []
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        if not base:
+            continue
+        try:
+            # mkdtemp makes it 0700, under a name nobody can foresee.
+            made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base)).resolve()
+        except OSError as error:
+            tried.append(f"{base}: {error.strerror}")
+            continue
+        if len(os.fsencode(made / _SOCKET)) <= PATH_CAP:
+            return made
+        made.rmdir()
+        tried.append(f"{base}: too long for a socket's path")
+    raise LaunchError(f"no place for a run directory ({'; '.join(tried)})")

@@ -1,0 +1,86 @@
+"""The writer: one thread that makes events durable, so that the hub never waits.
+
+Everything that is waiting is written together, one sync a file; each session's file
+is written in the order in which its batches were handed over.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from nestling.driver.instructions import Durable, NotDurable, Persist
+from nestling.session.errors import StoreError
+from nestling.session.jsonl_io import JsonlAppender
+from nestling.session.writing import encode_header, encode_rows
+
+Tell = Callable[[Durable | NotDurable], None]
+
+
+class Writer:
+    """Writes the logs of one run into a directory."""
+
+    def __init__(self, directory: Path, tell: Tell) -> None:
+        """Start the thread.
+
+        Args:
+            directory: where the files go.
+            tell: called in the writer's thread with each outcome.
+        """
+        self._directory = directory
+        self._tell = tell
+        self._files: dict[int, JsonlAppender] = {}
+        self._failed: set[int] = set()
+        self._queue: queue.SimpleQueue[Persist | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="nestling-writer")
+        self._thread.start()
+
+    def write(self, batch: Persist) -> None:
+        """Hand over a batch; what became of it is told later."""
+        self._queue.put(batch)
+
+    def close(self) -> None:
+        """Write what is waiting, then end the thread and close the files."""
+        self._queue.put(None)
+        self._thread.join()
+        for file in self._files.values():
+            file.close()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            waiting, is_open = self._take_all()
+            for sid, batches in waiting.items():
+                self._tell(self._write_session(sid, batches))
+
+    def _take_all(self) -> tuple[dict[int, list[Persist]], bool]:
+        """Wait for a batch, and take whatever else has come meanwhile."""
+        waiting: dict[int, list[Persist]] = {}
+        batch = self._queue.get()
+        while batch is not None:
+            waiting.setdefault(batch.sid, []).append(batch)
+            try:
+                batch = self._queue.get_nowait()
+            except queue.Empty:
+                return waiting, True
+        return waiting, False
+
+    def _write_session(self, sid: int, batches: list[Persist]) -> Durable | NotDurable:
+        if sid in self._failed:
+            return NotDurable(sid, "an earlier write of this session failed")
+        rows = b"".join(_rows(batch) for batch in batches)
+        try:
+            if sid not in self._files:
+                self._files[sid] = JsonlAppender(self._directory / f"{sid:04}.jsonl")
+            self._files[sid].append(rows)
+        except StoreError as error:
+            self._failed.add(sid)
+            return NotDurable(sid, str(error))
+        return Durable(sid, batches[-1].length)
+
+
+def _rows(batch: Persist) -> bytes:
+    header = b"" if batch.header is None else encode_header(batch.header)
+    return header + encode_rows(batch.events)

@@ -1,0 +1,80 @@
+"""Replaying a scenario across processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from nestling.driver.hub_io import Bounds, Ending, RunEnd
+from nestling.driver.instructions import Notice
+from nestling.driver.launcher_io import ExecLauncher, Launcher
+from nestling.driver.run_io import run_tree
+from nestling.harness.ledger import Ledger, Problem, ProblemKind
+from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.replay_report import ReplayReport
+from nestling.harness.scenario import Scenario
+from nestling.harness.support import hindrances
+
+_PROBLEM_OF: Final[dict[Ending, ProblemKind]] = {
+    "stall": "stall",
+    "timeout": "timeout",
+    "aborted": "worker-lost",
+    "unkillable": "worker-lost",
+}
+
+
+def _ignore(_: Notice) -> None:
+    """Watch nothing."""
+
+
+async def replay(
+    scenario: Scenario,
+    bounds: Bounds | None = None,
+    launcher: Launcher | None = None,
+    watch: Callable[[Notice], None] = _ignore,
+) -> ReplayReport:
+    """Replay a scenario with one process a session, and compare.
+
+    Args:
+        scenario: what was recorded.
+        bounds: when a replay that does not move is over.
+        launcher: how workers are started; fresh interpreters by default.
+        watch: called in the hub's thread as sessions start, call and end.
+
+    Raises:
+        UnreadableError: if a recorded log cannot be made into a tape.
+        LaunchError: if there is no place for the run's directory.
+    """
+    launcher = ExecLauncher() if launcher is None else launcher
+    hindered = hindrances(scenario)
+    if hindered:
+        return _report(scenario, launcher, hindered, Ledger(), {})
+    director = ReplayDirector(scenario)
+    bounds = Bounds() if bounds is None else bounds
+    end = await run_tree(director, launcher, bounds, watch)
+    _judge(director, end, bounds)
+    ledger = director.ledger
+    return _report(scenario, launcher, ledger.problems, ledger, end.pids)
+
+
+def _judge(director: ReplayDirector, end: RunEnd, bounds: Bounds) -> None:
+    if end.ending == "done":
+        director.close()
+        return
+    seconds = {"stall": bounds.stall, "timeout": bounds.timeout}.get(end.ending)
+    after = "" if seconds is None else f" after {seconds:g} s"
+    waits = "; ".join(f"{path} waits for {what}" for path, what in end.waiting)
+    # The last path is the deepest of the tree's last branch: what others wait for.
+    path = end.waiting[-1][0] if end.waiting else None
+    message = f"the replay was ended{after}: {waits or 'nothing was waited for'}"
+    director.ledger.report(_PROBLEM_OF[end.ending], path, message)
+
+
+def _report(
+    scenario: Scenario,
+    launcher: Launcher,
+    problems: Sequence[Problem],
+    ledger: Ledger,
+    pids: dict[str, int],
+) -> ReplayReport:
+    return ReplayReport(scenario, launcher.name, tuple(problems), ledger.accounts, pids)

@@ -1,0 +1,152 @@
+"""The worker process: one session, one connection, one loop.
+
+It learns who it is over an inherited descriptor, keeps that descriptor as a lifeline,
+and never outlives the driver: the kernel is asked to kill it when the thread that
+started it is gone, and the end of the lifeline ends it where the kernel has no such
+thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import os
+import signal
+import sys
+import time
+from typing import Final
+
+from nestling.session.errors import WireError
+from nestling.session.version import VERSION
+from nestling.wire.codec import decode_for_worker, encode
+from nestling.wire.launch import LAUNCH_CAP, LaunchSpec, decode_launch
+from nestling.wire.messages import PROTOCOL, Beat, Hello
+from nestling.wire.worker_socket_io import WorkerSocket
+from nestling.worker.agents import pilot_for
+from nestling.worker.endpoint import Endpoint
+
+BEAT: Final = 2.0
+"""Seconds of silence after which a worker says that it lives."""
+EXIT_ORPHANED: Final = 3
+EXIT_PROTOCOL: Final = 4
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run one worker.
+
+    Args:
+        arguments: the program's name and the number of the inherited descriptor.
+    """
+    if len(arguments) != 2 or not arguments[1].isdigit():
+        sys.stderr.write("nestling.worker is started by a driver, not by hand\n")
+        return 2
+    faulthandler.enable()
+    lifeline = int(arguments[1])
+    spec = decode_launch(_read_line(lifeline))
+    _die_with_parent(spec.parent_pid)
+    return asyncio.run(_run(spec, lifeline))
+
+
+def _read_line(fd: int) -> bytes:
+    """Read the launch spec; the descriptor stays open as the lifeline."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) <= LAUNCH_CAP:
+        read = os.read(fd, 1)
+        if not read:
+            break
+        line += read
+    return line
+
+
+def _die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel for SIGKILL when the driver's thread ends (Linux only)."""
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the kernel was asked
+        os._exit(EXIT_ORPHANED)
+
+
+async def _run(spec: LaunchSpec, lifeline: int) -> int:
+    worker = _Worker(spec)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(lifeline, _orphaned)
+    try:
+        return await worker.run()
+    finally:
+        loop.remove_reader(lifeline)
+
+
+def _orphaned() -> None:
+    """End at once: the driver is gone, and with it whoever could want a result."""
+    os._exit(EXIT_ORPHANED)
+
+
+class _Worker:
+    """Carries messages between the socket and the endpoint."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._endpoint = Endpoint(pilot_for, _epoch_ms)
+        self._over: asyncio.Future[int] = self._loop.create_future()
+        self._loop.set_exception_handler(self._broke)
+        self._socket = WorkerSocket(
+            spec.endpoint, spec.user, spec.token, spec.routing_id, self._received
+        )
+        self._last_said = self._loop.time()
+
+    async def run(self) -> int:
+        self._socket.send(encode(Hello(PROTOCOL, VERSION, os.getpid())))
+        self._beat(self._loop.time())
+        try:
+            code = await self._over
+            await self._socket.drained()
+            return code
+        finally:
+            self._socket.close()
+
+    def _received(self, frames: list[bytes]) -> None:
+        if self._over.done():
+            return
+        try:
+            message, body = decode_for_worker(frames)
+            self._endpoint.handle(message, body)
+        except WireError as error:
+            sys.stderr.write(f"nestling.worker: protocol: {error}\n")
+            self._over.set_result(EXIT_PROTOCOL)
+        self._say_all()
+        if self._endpoint.is_closed and not self._over.done():
+            self._over.set_result(0)
+
+    def _say_all(self) -> None:
+        for message, body in self._endpoint.outbox:
+            self._socket.send(encode(message, body))
+            self._last_said = self._loop.time()
+        self._endpoint.outbox.clear()
+
+    def _beat(self, due: float) -> None:
+        """Say that this loop turns, if nothing else has said so lately."""
+        now = self._loop.time()
+        sid = self._endpoint.sid
+        if sid is not None and now - self._last_said >= BEAT:
+            lag_ms = max(0, int((now - due) * 1000))
+            self._socket.send(encode(Beat(sid, lag_ms)))
+            self._last_said = now
+        self._loop.call_later(BEAT, self._beat, now + BEAT)
+
+    def _broke(
+        self, loop: asyncio.AbstractEventLoop, context: dict[str, object]
+    ) -> None:
+        """Let an error in a callback end the worker, and its log say which."""
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not self._over.done():
+            self._over.set_exception(error)
+        else:
+            loop.default_exception_handler(context)
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
