@@ -43,7 +43,7 @@ def _mixed() -> Path:
 
 
 def test_the_corpus_is_there() -> None:
-    assert len(FOLDERS) == 33
+    assert FOLDERS
     assert _forked()
 
 

@@ -146,6 +146,22 @@ def test_a_peer_without_room_holds_up_no_other(endpoint: str) -> None:
     run(main())
 
 
+def test_what_waits_is_tried_again_soon(endpoint: str) -> None:
+    """Room that was made may go unnoticed: the timer must not be the slow one."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with Hub(endpoint) as hub, await greet(hub, "u") as worker:
+            await until(lambda: hub.socket._timer.when() - loop.time() > link_io.RETRY)
+            for frames in numbered(MANY):
+                worker.socket.send(frames)
+                hub.socket.send(worker.routing_id, frames)
+            for link in (hub.socket, worker.socket):
+                assert link._timer.when() - loop.time() <= link_io.RETRY
+
+    run(main())
+
+
 def test_a_send_swallows_no_message(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

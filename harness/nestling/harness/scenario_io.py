@@ -22,7 +22,7 @@ ROOT_NAME: Final = "session.jsonl"
 _CHILD_NAME: Final = re.compile(r"session\.([0-9]+)\.jsonl")
 
 
-def load_scenario(path: Path) -> Scenario:
+def load_scenario(path: Path | str) -> Scenario:
     """Load a scenario.
 
     Args:
@@ -32,6 +32,7 @@ def load_scenario(path: Path) -> Scenario:
     Raises:
         UnreadableError: naming the file, what was found and what was expected.
     """
+    path = Path(path)
     mode = _mode(path)
     if mode is None:
         raise UnreadableError(f"{path}: no such file or folder")
