@@ -85,6 +85,23 @@ def test_a_bad_spawned_by_is_refused(spawned_by: Any) -> None:
         header_from_row({"type": "session", "spawnedBy": spawned_by})
 
 
+@pytest.mark.parametrize("digest", ["0123456789abcdef" * 4, "f" * 64])
+def test_a_seed_digest_is_any_64_hex_digits(digest: str) -> None:
+    header = header_from_row({"type": "session", "seedDigest": digest})
+    assert header.seed_digest == digest
+
+
+def test_a_first_delegation_has_the_number_0() -> None:
+    stated = {"turn": 1, "step": 1, "context": "fork"}
+    header = header_from_row({"type": "session", "spawnedBy": stated})
+    assert header.spawned_by == SpawnedBy(1, 1, "fork", None, 0, None, None)
+
+
+def test_a_header_cannot_be_changed_in_place() -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        header_from_row(_FULL).id = "other"  # type: ignore[misc]
+
+
 def test_a_key_may_hold_a_lone_surrogate() -> None:
     stated = {"turn": 1, "step": 1, "context": "fork", "key": "\ud800"}
     header = header_from_row({"type": "session", "spawnedBy": stated})

@@ -81,6 +81,8 @@ def test_an_append_is_synced_before_it_returns(
     assert sync.calls == 1  # the folder, which holds the file's name
     opened.append(b"one\n")
     assert sync.calls == 2
+    opened.append(b"two\n")
+    assert sync.calls == 3
     opened.close()
 
 

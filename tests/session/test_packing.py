@@ -272,6 +272,20 @@ def test_the_rows_that_were_spoiled_are_sound(row: JsonObject) -> None:
     assert list(pack(unpack(row, 3))) == [row]
 
 
+@pytest.mark.parametrize("data", [None, 1, [], {}, {"turn": 1, "step": 1, "chunk": 2}])
+def test_chunks_of_another_shape_stay_as_they_are(data: Any) -> None:
+    """A reader keeps them, so a writer must be able to write them."""
+    events = [Event(seq, "assistant/chunk", 0, data) for seq in range(4)]
+    assert list(pack(events)) == rows(events)
+
+
+def test_members_may_reach_the_last_safe_seq() -> None:
+    last = [
+        event.seq for event in unpack({**_TEXT_ROW, "seq0": MAX_SAFE_INTEGER - 2}, 0)
+    ]
+    assert last[-1] == MAX_SAFE_INTEGER
+
+
 def test_the_rest_of_a_log_is_not_packed() -> None:
     assert not is_packed({"type": "assistant/chunk"})
     assert not is_packed({})

@@ -159,6 +159,11 @@ def test_other_types_are_opaque(data: Any) -> None:
     assert shape_problem(Event(0, "x/later", 0, data)) is None
 
 
+def test_an_event_cannot_be_changed_in_place() -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        Event(0, "x", 0, None).seq = 1  # type: ignore[misc]
+
+
 def test_an_event_is_its_content_a_place_and_a_time() -> None:
     event = Event(3, "x", 7, {"a": 1}, {"op": "replace"}, [1, 2], True)
     assert event.row() == {

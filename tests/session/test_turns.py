@@ -40,6 +40,7 @@ def test_the_tracker_follows_turns_and_steps() -> None:
 
 def test_no_turn_has_ended_yet() -> None:
     log = LogWriter()
+    assert tracked(log.events).last_turn == 0
     assert balanced_prefix_length(log.events) == 0
     log.add("session/title", {})
     assert balanced_prefix_length(log.events) == 0
@@ -146,6 +147,8 @@ def test_a_boundary_inside_of_a_call_is_refused() -> None:
             check_boundary(events, length)
     check_boundary(events, 0)
     check_boundary(events, 3)
+    # Nothing is before the first chunk, though the last is of the same step.
+    check_boundary(events[:2], 0)
 
 
 @pytest.mark.parametrize("place", [(1, 1), (1, 2), (2, 1)])

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from nestling.session.errors import WireError
 from nestling.wire import link_io
 from nestling.wire.admission import Admission
 from nestling.wire.codec import decode_for_hub, decode_for_worker, encode
+from nestling.wire.link_io import put
 from nestling.wire.messages import Chunks, Events, Hello, Welcome
 from nestling.wire.socket_io import HubSocket, WorkerSocket
 from wire.wire_kit import BOUND, Hub, Worker, greet, run, until
@@ -146,13 +148,18 @@ def test_a_peer_without_room_holds_up_no_other(endpoint: str) -> None:
     run(main())
 
 
+def idle(link: link_io.Link) -> bool:
+    """Whether no turn is due, and none comes soon."""
+    return not link._due and link._timer.when() - link._loop.time() > link_io.RETRY
+
+
 def test_what_waits_is_tried_again_soon(endpoint: str) -> None:
     """Room that was made may go unnoticed: the timer must not be the slow one."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with Hub(endpoint) as hub, await greet(hub, "u") as worker:
-            await until(lambda: hub.socket._timer.when() - loop.time() > link_io.RETRY)
+            await until(lambda: idle(hub.socket))
             for frames in numbered(MANY):
                 worker.socket.send(frames)
                 hub.socket.send(worker.routing_id, frames)
@@ -162,32 +169,55 @@ def test_what_waits_is_tried_again_soon(endpoint: str) -> None:
     run(main())
 
 
+def swallow(link: HubSocket | WorkerSocket, event: int) -> None:
+    """Make libzmq notice an event, which takes the news of it from the loop."""
+    while not int(link._sock.getsockopt(zmq.EVENTS)) & event:
+        pass
+
+
 def test_a_send_swallows_no_message(
     endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a second look at EVENTS after a send, only the timer would notice."""
+    """Without a turn after a send, only the timer would notice."""
     monkeypatch.setattr(link_io, "BACKSTOP", 10 * BOUND)
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
         with Hub(endpoint) as hub, await greet(hub, "u") as worker:
-            rounds = 3000
-
-            def reply(*_: object) -> None:
-                # After the turn, as a hub's timers and tasks would.
-                loop.call_soon(hub.socket.send, worker.routing_id, [b"pong"])
-
-            hub.answer = reply
-            for n in range(rounds):
-                worker.socket.send([b"ping"])
-                hub.socket.send(worker.routing_id, [b"extra"])
-                await until(lambda: len(worker.got) >= 2 * n + 2)  # noqa: B023  # awaited
-            assert len(hub.got) == 1 + rounds
+            await until(lambda: idle(hub.socket) and idle(worker.socket))
+            put(worker.socket._sock, [b"ping"])
+            swallow(hub.socket, zmq.POLLIN)
+            hub.socket.send(worker.routing_id, [b"pong"])
+            await until(lambda: len(hub.got) == 2)
+            await until(lambda: len(worker.got) == 1 and idle(worker.socket))
+            put(hub.socket._sock, [worker.routing_id, b"ping"])
+            swallow(worker.socket, zmq.POLLIN)
+            worker.socket.send([b"pong"])
+            await until(lambda: len(worker.got) == 2)
 
     run(main())
 
 
-def test_a_turn_gives_the_loop_back(endpoint: str) -> None:
+def test_new_room_is_for_what_waits(endpoint: str) -> None:
+    async def main() -> None:
+        with Hub(endpoint) as hub, await greet(hub, "u") as worker:
+            for frames in numbered(MANY)[:-1]:
+                worker.socket.send(frames)
+            # Both at once, without the loop: it would fill the room first.
+            while not int(worker.socket._sock.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:
+                hub.socket._turn()
+            assert worker.socket.queued > 0
+            worker.socket.send(numbered(MANY)[-1])
+            await until(lambda: len(hub.got) == MANY + 1)
+            assert [frames for _, _, frames in hub.got[1:]] == numbered(MANY)
+
+    run(main())
+
+
+def test_a_turn_gives_the_loop_back_and_comes_again(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_io, "BACKSTOP", 10 * BOUND)
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         with Hub(endpoint) as hub, await greet(hub, "u") as worker:
@@ -262,11 +292,57 @@ def test_an_error_in_a_callback_is_reported_and_the_rest_still_comes(
 def test_a_worker_that_closes_has_said_its_last_word(endpoint: str) -> None:
     async def main() -> None:
         with Hub(endpoint) as hub, await greet(hub, "u") as worker:
-            for frames in numbered(900):
-                worker.socket.send(frames)
+            for _ in range(50):
+                worker.socket.send([bytes(256 * 1024)])
             await worker.socket.drained()
             worker.socket.close()
-            await until(lambda: len(hub.got) == 901)
+            await until(lambda: len(hub.got) == 51)
+
+    run(main())
+
+
+def test_what_is_closed_is_watched_no_more(endpoint: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with Hub(endpoint) as hub, await greet(hub, "u") as worker:
+            links: list[link_io.Link] = [hub.socket, hub.socket._door, worker.socket]
+            hub.socket.close()
+            worker.socket.close()
+            assert not any(loop.remove_reader(link._fd) for link in links)
+            assert all(link._timer.cancelled() for link in links)
+
+    run(main())
+
+
+def test_closing_again_leaves_the_next_hub_alone(endpoint: str) -> None:
+    async def main() -> None:
+        first = Hub(endpoint)
+        first.socket.close()
+        with Hub(endpoint) as second:
+            first.socket.close()
+            await greet_and_leave(second)
+
+    async def greet_and_leave(hub: Hub) -> None:
+        with await greet(hub, "u"):
+            pass
+
+    run(main())
+
+
+def test_a_refused_worker_keeps_what_it_has_to_say_and_does_not_come_again(
+    endpoint: str,
+) -> None:
+    async def main() -> None:
+        with Hub(endpoint) as hub, Worker(endpoint, "u", "t") as worker:
+            worker.socket.send([b"hello"])
+            await until(lambda: bool(hub.refused))
+            assert worker.socket.queued == 1
+            assert worker.socket._sock.getsockopt(zmq.RECONNECT_IVL) == -1
+            waiting = asyncio.ensure_future(worker.socket.drained())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            worker.socket.close()
+            await waiting
 
     run(main())
 
@@ -312,9 +388,9 @@ def test_closing_hangs_on_nobody(endpoint: str) -> None:
         alone.send([b"x"])
         with Hub(endpoint) as hub:
             stuck = await greet(hub, "v")
-            for frames in numbered(3000):
-                hub.socket.send(stuck.routing_id, frames)
-                stuck.socket.send(frames)
+            for _ in range(3000):
+                hub.socket.send(stuck.routing_id, [bytes(4096)])
+                stuck.socket.send([bytes(4096)])
             begun = loop.time()
             alone.close()
             stuck.socket.close()

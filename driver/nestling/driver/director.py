@@ -183,12 +183,15 @@ class Settlement(NamedTuple):
         outcome: told from its own events.
         exit: how its process ended, where that came before its last word.
         diagnostic: for the parent, if the session did not end by itself.
+        closing: what closed the turn that a lost worker left open; no ``on_events``
+            told of it, because no worker said it.
     """
 
     ended_by: EndedBy
     outcome: Outcome
     exit: Exit | None
     diagnostic: str | None
+    closing: Sequence[Event] = ()
 
 
 class Director(Protocol):

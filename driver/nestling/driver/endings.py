@@ -10,12 +10,15 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from nestling.driver.director import EndedBy, Settlement
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Done
 from nestling.driver.tree import Tree
 from nestling.session.delegation import delegation_result
+from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.session.outcome import Outcome
 from nestling.session.repair import closers
@@ -48,7 +51,9 @@ class Endings:
         events = session.log.events[session.observed :]
         session.observed = len(session.log)
         self._tree.persist(session)
-        if events and session.ended_by != "director":
+        if not events:
+            return
+        if session.ended_by != "director":
             stop = self._tree.director.on_events(session.id, events)
             if stop is not None:
                 self._tree.kill(session, stop.reason, "director")
@@ -94,16 +99,18 @@ class Endings:
             if not child.is_ended:
                 reason = f"its parent {session.path} is gone"
                 self._tree.kill(child, reason, "abort")
-        for event in closers(session.log.events):
+        closing = closers(session.log.events)
+        for event in closing:
             session.log.append_trusted(event)
-        self.grown(session)
+        session.observed = len(session.log)
+        self._tree.persist(session)
         why = session.stop_reason or "its worker ended"
         diagnostic = f"{why} ({exit})"
         if session.has_lost_store:
-            self._settle(session, diagnostic)
+            self._settle(session, diagnostic, closing)
         else:
             session.when_durable(
-                len(session.log), lambda: self._settle(session, diagnostic)
+                len(session.log), lambda: self._settle(session, diagnostic, closing)
             )
 
     def not_durable(self, session: HubSession, problem: str) -> None:
@@ -117,7 +124,12 @@ class Endings:
             self._settle(session, problem)
             self._check_done()
 
-    def _settle(self, session: HubSession, diagnostic: str | None) -> None:
+    def _settle(
+        self,
+        session: HubSession,
+        diagnostic: str | None,
+        closing: Sequence[Event] = (),
+    ) -> None:
         if session.is_ended:
             return
         session.state = State.SETTLED if session.exit is None else State.REAPED
@@ -126,7 +138,7 @@ class Endings:
         if diagnostic is not None:
             outcome = Outcome("error", outcome.output)
             ended_by = session.ended_by
-        settlement = Settlement(ended_by, outcome, session.exit, diagnostic)
+        settlement = Settlement(ended_by, outcome, session.exit, diagnostic, closing)
         told = self._tree.director.on_settled(session.id, settlement)
         self._tree.notice(session, f"{outcome.stop_reason}: {outcome.text}")
         if session.parentage is not None:

@@ -103,7 +103,7 @@ class Hub:
     def _received(self, event: Received) -> None:
         session = self.tree.of_launch(event.launch)
         if session.is_ended or session.state is State.STOPPING:
-            self._last_words(session, event)
+            self._last_words(session, event.message, event.body)
             return
         try:
             self._dispatch(session, event.message, event.body)
@@ -111,10 +111,16 @@ class Hub:
             self._endings.grown(session)
             self.tree.kill(session, f"protocol: {error}")
 
-    def _last_words(self, session: HubSession, event: Received) -> None:
+    def _last_words(self, session: HubSession, message: ToHub, body: bytes) -> None:
         """Keep the events of a worker that is being ended, and nothing else."""
-        if isinstance(event.message, Events) and not session.is_ended:
-            self._events(session, event.message, event.body)
+        if not isinstance(message, Events) or message.sid != session.sid:
+            return
+        if session.exit is not None:
+            return  # its log is closed
+        try:
+            self._events(session, message, body)
+        except (WireError, AppendError):
+            self._endings.grown(session)  # what was sound of it; it is ended already
 
     def _dispatch(self, session: HubSession, message: ToHub, body: bytes) -> None:
         if isinstance(message, Hello):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from nestling.driver.director import Director
@@ -97,13 +98,17 @@ class HubLoop:
         self._workers = Workers(
             launcher, run, self._admission, parent_pid, self._exited
         )
-        self._writer = Writer(run.store, self._told_by_writer)
         self._socket = HubSocket(run.endpoint, self._admission, self._received)
         self._over: asyncio.Future[Ending] = self._loop.create_future()
         self._ending: Ending = "done"
         self._waiting: list[tuple[str, str]] = []
         self._started = self._last_progress = self._last_tick = self._loop.time()
         self._loop.set_exception_handler(self._broke)
+        try:
+            self._writer = Writer(run.store, self._told_by_writer)
+        except BaseException:
+            self._socket.close()
+            raise
 
     # --- the run ---------------------------------------------------------------
 
@@ -114,11 +119,17 @@ class HubLoop:
             self._tick()
             ending = await self._over
         finally:
-            await self._workers.close()
-            self._socket.close()
-            self._writer.close()
+            await self._close()
         pids = {s.path: s.pid for s in self._hub.tree if s.pid is not None}
         return RunEnd(ending, self._waiting, pids)
+
+    async def _close(self) -> None:
+        """Free everything, also if some of it fails; nothing is started any more."""
+        self._over.cancel()  # unless it is over already
+        with ExitStack() as stack:
+            stack.callback(self._writer.close)
+            stack.callback(self._socket.close)
+            await self._workers.close()
 
     def abort(self, ending: Ending) -> None:
         """End the run now; may be called twice, and from the loop's thread only."""
@@ -142,6 +153,8 @@ class HubLoop:
     # --- events ----------------------------------------------------------------
 
     def _tell(self, event: HubEvent) -> None:
+        if self._over.done():
+            return  # a late message must not start anything
         self._obey(self._hub.handle(event, _now()))
 
     def _received(self, user: str, routing_id: bytes, frames: list[bytes]) -> None:
@@ -171,8 +184,7 @@ class HubLoop:
 
     def _durable(self, outcome: Durable | NotDurable) -> None:
         self._last_progress = self._loop.time()
-        if not self._over.done():
-            self._tell(outcome)
+        self._tell(outcome)
 
     def _tick(self) -> None:
         if self._over.done():
@@ -180,8 +192,9 @@ class HubLoop:
         now = self._loop.time()
         if now - self._last_tick > TICK + LAG:
             self._last_progress = now  # it was this process that did not run
+        else:
+            self._tell(Tick())
         self._last_tick = now
-        self._tell(Tick())
         if now - self._started > self._bounds.timeout:
             self.abort("timeout")
         elif now - self._last_progress > self._bounds.stall:

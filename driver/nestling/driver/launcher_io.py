@@ -49,12 +49,20 @@ class WorkerProcess(Protocol):
         """Tell whether the process has ended; it is not reaped yet."""
         ...
 
+    def has_succeeded(self) -> bool:
+        """Tell whether it has ended with exit code 0; it is not reaped yet."""
+        ...
+
     def kill(self) -> None:
         """End the process and its whole group now."""
         ...
 
     def reap(self) -> Exit:
         """End what is left of the group, collect the exit, free everything."""
+        ...
+
+    def abandon(self) -> None:
+        """Free everything, the lifeline included, of a process that cannot be ended."""
         ...
 
 
@@ -94,15 +102,28 @@ class ExecLauncher:
 
     name = "exec"
 
+    def __init__(self, entry: str = "nestling.worker") -> None:
+        """Prepare to start workers.
+
+        Args:
+            entry: the module that a worker runs as its program.
+        """
+        self._entry = entry
+
     def start(self, request: LaunchRequest) -> WorkerProcess:
         """Start a worker (see ``Launcher``)."""
-        # The worker reads its spec from the pipe and keeps it: the write end, which
-        # only the driver has, is its lifeline.
-        read_end, write_end = os.pipe()
+        spec = encode_launch(request.spec)
         try:
+            # The worker reads its spec from the pipe and keeps it: the write end,
+            # which only the driver has, is its lifeline.
+            read_end, write_end = os.pipe()
+        except OSError as error:
+            raise LaunchError(f"cannot start a worker: {error}") from None
+        try:
+            os.write(write_end, spec)  # a pipe holds that much
             with request.log.open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "nestling.worker", str(read_end)],
+                    [sys.executable, "-P", "-m", self._entry, str(read_end)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -111,7 +132,6 @@ class ExecLauncher:
                     pass_fds=(read_end,),
                     start_new_session=True,
                 )
-            os.write(write_end, encode_launch(request.spec))
         except OSError as error:
             os.close(write_end)
             raise LaunchError(f"cannot start a worker: {error}") from None
@@ -135,32 +155,62 @@ class ExecProcess:
 
     def has_ended(self) -> bool:
         """Tell whether the process has ended, without reaping it."""
+        try:
+            return self._waited() is not None
+        except ChildProcessError:
+            return True  # somebody else in this process has reaped it
+
+    def has_succeeded(self) -> bool:
+        """Tell whether it has ended with exit code 0, without reaping it."""
+        try:
+            waited = self._waited()
+        except ChildProcessError:
+            return False
+        if waited is None:
+            return False
+        return (waited.si_code, waited.si_status) == (os.CLD_EXITED, 0)
+
+    def _waited(self) -> os.waitid_result | None:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, flags) is not None
+        return os.waitid(os.P_PID, self.pid, flags)
 
     def kill(self) -> None:
         """Send SIGKILL to the process group."""
         # The leader is not reaped before `reap`, so its pid still names this group.
         try:
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # everybody in it has ended
+        except (ProcessLookupError, PermissionError):
+            return  # everybody in it has ended; some systems refuse to signal them
 
     def reap(self) -> Exit:
         """Collect the exit of the process, after ending what is left of its group."""
         self.kill()
         code = self._process.wait()
+        self.abandon()
+        if code >= 0:
+            return Exit(code, None)
+        return Exit(None, _signal_name(-code))
+
+    def abandon(self) -> None:
+        """Close what is open for the process."""
         os.close(self._lifeline)
         if self._pidfd is not None:
             os.close(self._pidfd)
-        if code >= 0:
-            return Exit(code, None)
-        return Exit(None, signal.Signals(-code).name)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"
 
 
 def _pidfd(pid: int) -> int | None:
     opener = getattr(os, "pidfd_open", None)
     if opener is None:
         return None
-    fd: int = opener(pid)
+    try:
+        fd: int = opener(pid)
+    except OSError:  # an old kernel, a sandbox, no descriptor left
+        return None
     return fd

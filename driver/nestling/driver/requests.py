@@ -242,14 +242,20 @@ class Requests:
     def result(self, session: HubSession, message: Result) -> None:
         """Let the worker go once everything it said is durable."""
         session.require("a result", State.RUNNING)
-        session.state = State.FINISHING
         session.waits_for = "its last events to be durable"
+        session.when_durable(message.length, lambda: self._close(session, message))
 
-        def close() -> None:
-            session.waits_for = "its worker to say goodbye"
-            self._tree.say(session, Close(session.sid))
-
-        session.when_durable(message.length, close)
+    def _close(self, session: HubSession, message: Result) -> None:
+        if session.state is not State.RUNNING:
+            return
+        if message.length != len(session.log):
+            raise WireError(
+                f"a result after {message.length} events, "
+                f"the log has {len(session.log)}"
+            )
+        session.state = State.FINISHING
+        session.waits_for = "its worker to say goodbye"
+        self._tree.say(session, Close(session.sid))
 
 
 def refusal(call_id: str, why: str) -> JsonObject:

@@ -36,11 +36,14 @@ class RunDirectory:
         """
         self.path = _new_directory()
         self.store = self.path / "store"
-        self.store.mkdir()
         self._logs = self.path / "logs"
-        self._logs.mkdir()
         self._work = self.path / "work"
-        self._work.mkdir()
+        try:
+            for folder in (self.store, self._logs, self._work):
+                folder.mkdir()
+        except OSError as error:
+            self.remove()
+            raise LaunchError(f"{self.path}: cannot use it: {error.strerror}") from None
 
     @property
     def endpoint(self) -> str:
@@ -75,7 +78,7 @@ class RunDirectory:
 
 def _new_directory() -> Path:
     tried = []
-    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), _temporary(), "/tmp"):
         if not base:
             continue
         try:
@@ -84,8 +87,27 @@ def _new_directory() -> Path:
         except OSError as error:
             tried.append(f"{base}: {error.strerror}")
             continue
-        if len(os.fsencode(made / _SOCKET)) <= PATH_CAP:
+        problem = _socket_problem(made / _SOCKET)
+        if problem is None:
             return made
         made.rmdir()
-        tried.append(f"{base}: too long for a socket's path")
+        tried.append(f"{base}: {problem}")
     raise LaunchError(f"no place for a run directory ({'; '.join(tried)})")
+
+
+def _temporary() -> str | None:
+    try:
+        return tempfile.gettempdir()
+    except OSError:  # it found none that can be written to
+        return None
+
+
+def _socket_problem(path: Path) -> str | None:
+    """Say why there can be no socket at a path, or None."""
+    encoded = os.fsencode(path)
+    if len(encoded) > PATH_CAP:
+        return "too long for a socket's path"
+    # ZeroMQ takes the path as UTF-8, whatever the locale says.
+    if encoded != str(path).encode("utf-8", "surrogatepass"):
+        return "not UTF-8, as a socket's path must be"
+    return None

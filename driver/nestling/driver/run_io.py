@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -19,6 +20,10 @@ from nestling.driver.hub_io import Bounds, HubLoop, RunEnd
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.run_directory_io import RunDirectory
+from nestling.session.errors import LaunchError
+
+DESCRIPTORS: Final = 24
+"""So many must be free for a run to start."""
 
 
 async def run_tree(
@@ -36,10 +41,14 @@ async def run_tree(
         watch: called in the hub's thread with what a person may want to see.
 
     Raises:
-        LaunchError: if there is no place for the run's directory.
+        LaunchError: if there is no room for the run: its directory, its thread, its
+            descriptors.
     """
     thread = _HubThread(director, launcher, bounds or Bounds(), watch)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise LaunchError(f"no room for the hub's thread: {error}") from None
     try:
         await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
     finally:
@@ -74,6 +83,7 @@ class _HubThread(threading.Thread):
     def run(self) -> None:
         """Run the hub's loop to the end of the tree."""
         try:
+            _require_descriptors()
             run_directory = RunDirectory()
             try:
                 self._end = asyncio.run(self._main(run_directory))
@@ -115,3 +125,23 @@ class _HubThread(threading.Thread):
         if self._end is None:
             raise AssertionError("the hub's thread has not run")
         return self._end
+
+
+def _require_descriptors() -> None:
+    """Refuse to start where libzmq would run out of descriptors.
+
+    It ends the whole process then, whoever else lives in it.
+    """
+    spare: list[int] = []
+    try:
+        for _ in range(DESCRIPTORS):
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            spare.append(fd)
+    except OSError as error:
+        raise LaunchError(
+            f"a run needs {DESCRIPTORS} free descriptors, found {len(spare)}: "
+            f"{error.strerror}"
+        ) from None
+    finally:
+        for fd in spare:
+            os.close(fd)

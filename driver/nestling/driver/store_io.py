@@ -70,14 +70,15 @@ class Writer:
     def _write_session(self, sid: int, batches: list[Persist]) -> Durable | NotDurable:
         if sid in self._failed:
             return NotDurable(sid, "an earlier write of this session failed")
-        rows = b"".join(_rows(batch) for batch in batches)
         try:
+            rows = b"".join(_rows(batch) for batch in batches)
             if sid not in self._files:
                 self._files[sid] = JsonlAppender(self._directory / f"{sid:04}.jsonl")
             self._files[sid].append(rows)
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is not on disk
             self._failed.add(sid)
-            return NotDurable(sid, str(error))
+            is_expected = isinstance(error, StoreError)
+            return NotDurable(sid, str(error) if is_expected else repr(error))
         return Durable(sid, batches[-1].length)
 
 

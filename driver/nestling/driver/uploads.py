@@ -98,14 +98,20 @@ def _read_chunks(
     if not all(is_int0(value) for value in (number, start, end)) or start >= end:
         raise WireError(f"event {seq} refers to chunks {start!r} to {end!r}")
     if seq < len(log):
-        # Sent again: a reference has no bytes of its own that could differ.
-        known = min(end - start, len(log) - seq)
-        if known < end - start:
-            raise WireError(f"event {seq} straddles the end of the log")
-        return known, []
+        _compare_chunks(log, seq, end - start)
+        return end - start, []
     if call is None or call.request.number != number:
         raise WireError(f"event {seq} refers to call {number}, which is not the last")
     events = call.logged_events(start, end, seq)
     for event in events:
         log.append_trusted(event)
     return len(events), events
+
+
+def _compare_chunks(log: SessionLog, seq: int, count: int) -> None:
+    """Check that a reference which was sent again stands for chunks, as it did."""
+    if seq + count > len(log):
+        raise WireError(f"event {seq} straddles the end of the log")
+    for event in log.events[seq : seq + count]:
+        if event.type != "assistant/chunk":
+            raise WireError(f"event {event.seq} was sent again with other contents")

@@ -10,7 +10,7 @@ from typing import Final
 from nestling.driver.exits import Exit
 from nestling.driver.launcher_io import Launcher, LaunchRequest, WorkerProcess
 from nestling.driver.run_directory_io import RunDirectory
-from nestling.session.errors import LaunchError
+from nestling.session.errors import LaunchError, NestlingError
 from nestling.wire.admission import Admission
 from nestling.wire.launch import LaunchSpec
 from nestling.wire.messages import PROTOCOL
@@ -18,7 +18,8 @@ from nestling.wire.messages import PROTOCOL
 QUIET: Final = 0.03
 """Seconds without a message after which a dead worker has nothing more to say."""
 QUIET_BOUND: Final = 1.0
-"""Seconds after which it is taken at its word in any case."""
+"""Seconds after which it is taken at its word in any case, and for which the goodbye
+of one that ended well is waited for."""
 GRACE: Final = 5.0
 """Seconds that killed workers have to be gone before they are given up."""
 POLL: Final = 0.05
@@ -71,7 +72,7 @@ class Workers:
             directory = self._run.work_of(launch)
             request = LaunchRequest(spec, self._run.log_of(launch), directory)
             process = self._launcher.start(request)
-        except (LaunchError, OSError) as error:
+        except (NestlingError, OSError) as error:
             self._admission.forget(launch)
             raise LaunchError(str(error)) from None
         self._running[launch] = _Running(process, routing_id)
@@ -111,14 +112,14 @@ class Workers:
             await asyncio.sleep(POLL)
             for launch, running in list(self._running.items()):
                 if running.process.has_ended():
-                    self._forget(launch)
+                    self._forget(launch).reap()
+        for launch in list(self._running):
+            self._forget(launch).abandon()
 
-    def _forget(self, launch: str) -> None:
+    def _forget(self, launch: str) -> WorkerProcess:
         process = self._running.pop(launch).process
-        fd = process.fileno()
-        if fd is not None:
-            self._loop.remove_reader(fd)
-        process.reap()
+        self._unwatch(process)
+        return process
 
     # --- noticing the end ------------------------------------------------------
 
@@ -129,6 +130,11 @@ class Workers:
         else:
             self._loop.add_reader(fd, self._ended, launch)
 
+    def _unwatch(self, process: WorkerProcess) -> None:
+        fd = process.fileno()
+        if fd is not None:
+            self._loop.remove_reader(fd)
+
     def _poll(self, launch: str, process: WorkerProcess) -> None:
         if process.has_ended():
             self._ended(launch)
@@ -136,18 +142,21 @@ class Workers:
             self._loop.call_later(POLL, self._poll, launch, process)
 
     def _ended(self, launch: str) -> None:
-        running = self._running[launch]
-        fd = running.process.fileno()
-        if fd is not None:
-            self._loop.remove_reader(fd)
+        running = self._running.get(launch)
+        if running is None:
+            return  # it was reaped when the run was closed
+        self._unwatch(running.process)
         deadline = self._loop.time() + QUIET_BOUND
         self._drain(launch, -1, deadline)
 
     def _drain(self, launch: str, heard_before: int, deadline: float) -> None:
         """Wait until what a dead worker had still sent has arrived."""
-        running = self._running[launch]
-        is_quiet = running.heard == heard_before or running.has_said_bye
-        if is_quiet or self._loop.time() > deadline:
+        running = self._running.get(launch)
+        if running is None:
+            return  # it was reaped when the run was closed
+        is_silent = running.heard == heard_before
+        is_quiet = is_silent and not running.process.has_succeeded()
+        if is_quiet or running.has_said_bye or self._loop.time() > deadline:
             self._reap(launch)
             return
         self._loop.call_later(QUIET, self._drain, launch, running.heard, deadline)

@@ -7,16 +7,18 @@ and nothing else on stdout, errors as one line on stderr.
 
 from __future__ import annotations
 
+import math
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, NoReturn, TextIO
 
 import typer
 
+from nestling.harness.interrupts_io import EXIT_INTERRUPTED, unless_interrupted
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import script_json, script_text, shown
@@ -26,7 +28,6 @@ from nestling.session.jsontext import JsonObject, dumps
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_UNREADABLE: Final = 2
-EXIT_INTERRUPTED: Final = 130
 
 app = typer.Typer(
     add_completion=False,
@@ -55,6 +56,12 @@ class Result(NamedTuple):
     exit_code: int = EXIT_OK
 
 
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter("Expected a finite number of seconds")
+    return seconds
+
+
 @app.callback()
 def _nestling() -> None:
     """Runs nested LLM agents as processes and replays recorded agent trees."""
@@ -77,10 +84,19 @@ def replay(
     as_json: JsonOption = False,
     stall: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds without progress after which it ends."),
+        typer.Option(
+            min=0.1,
+            callback=_finite,
+            help="Seconds without progress after which it ends.",
+        ),
     ] = 10.0,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which it ends in any case.")
+        float,
+        typer.Option(
+            min=0.1,
+            callback=_finite,
+            help="Seconds after which it ends in any case.",
+        ),
     ] = 300.0,
 ) -> None:
     """Replay a recorded tree, one process a session, and compare it event by event."""
@@ -96,7 +112,11 @@ def replay(
 def replay_scenario(
     path: Path, stall: float, timeout: float, *, draws: bool
 ) -> ReplayReport:
-    """Load and replay a scenario, drawing the tree as it grows if asked to."""
+    """Load and replay a scenario, drawing the tree as it grows if asked to.
+
+    Raises:
+        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
+    """
     # What only a replay needs stays out of the way of the other commands.
     import anyio
 
@@ -106,18 +126,16 @@ def replay_scenario(
 
     loaded = load_scenario(path)
     with GrowingTree(is_wanted=draws) as tree:
-        return anyio.run(replay, loaded, Bounds(stall, timeout), None, tree.watch)
+        work = partial(replay, loaded, Bounds(stall, timeout), watch=tree.watch)
+        report = anyio.run(unless_interrupted, work)
+    if report is None:
+        raise KeyboardInterrupt
+    return report
 
 
 def main() -> None:
-    """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminated)
+    """Run the command line; signals are the business of ``__main__``."""
     app(prog_name="nestling")
-
-
-def _terminated(*_: object) -> None:
-    """End like an interrupt does: nothing is left behind."""
-    raise KeyboardInterrupt
 
 
 def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
@@ -177,7 +195,3 @@ def _print(stream: TextIO | None, output: JsonObject | str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if not isinstance(error, BrokenPipeError):
             raise
-
-
-if __name__ == "__main__":
-    main()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -17,19 +19,27 @@ from nestling.session.spawn_path import sort_key
 class GrowingTree:
     """Draws what each session does, one line a session, where there is a terminal.
 
-    ``watch`` may be called from any thread.
+    ``watch`` may be called from any thread. A terminal that goes away ends the
+    drawing and nothing else.
     """
 
     def __init__(self, *, is_wanted: bool) -> None:
-        console = Console(stderr=True)
         self._live: Live | None = None
         self._lines: dict[str, str] = {}
-        if is_wanted and console.is_terminal:
-            self._live = Live(console=console, transient=True, auto_refresh=False)
+        # Not what rich takes for a terminal: variables can talk it into a pipe.
+        if is_wanted and sys.stderr is not None and sys.stderr.isatty():
+            self._live = Live(
+                console=Console(stderr=True),
+                transient=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
 
     def __enter__(self) -> Self:
         if self._live is not None:
-            self._live.__enter__()
+            with suppress(OSError):
+                self._live.__enter__()
         return self
 
     def __exit__(
@@ -39,13 +49,15 @@ class GrowingTree:
         trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+            with suppress(OSError):
+                self._live.__exit__(kind, error, trace)
 
     def watch(self, notice: Notice) -> None:
         """Take in what a session does now."""
         self._lines[notice.path] = notice.text
         if self._live is not None:
-            self._live.update(Text(self._drawn()), refresh=True)
+            with suppress(OSError):
+                self._live.update(Text(self._drawn()), refresh=True)
 
     def _drawn(self) -> str:
         paths = sorted(self._lines, key=sort_key)

@@ -213,6 +213,8 @@ class ReplayDirector:
         account.outcome, account.has_settled = settlement.outcome, True
         if settlement.ended_by == "abort":
             return None  # what ended the run, or its parent, is the problem
+        if settlement.ended_by == "death" and plan.stops.kill_at == account.logged:
+            self.on_events(session_id, settlement.closing)
         is_complete = account.logged == len(plan.recorded)
         died_as_recorded = plan.stops.kill_at is not None and is_complete
         if settlement.ended_by == "death" and not died_as_recorded:

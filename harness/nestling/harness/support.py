@@ -8,6 +8,7 @@ from nestling.harness.crashes import crash_point, last_closer
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.tool_calls import own_tool_calls
+from nestling.session.delegation import DELEGATION_TOOLS
 
 
 def hindrances(scenario: Scenario) -> list[Problem]:
@@ -18,8 +19,27 @@ def hindrances(scenario: Scenario) -> list[Problem]:
     return [
         Problem("not-supported", session.path, f"{session.recording.name}: {message}")
         for session in scenario.sessions
-        for message in _unsupported(session)
+        for message in (*_unsupported_birth(scenario, session), *_unsupported(session))
     ]
+
+
+def _unsupported_birth(scenario: Scenario, session: RecordedSession) -> Iterator[str]:
+    """Tell what keeps a replay from delegating this session at its path again."""
+    delegation, parent = session.delegation, session.parent_path
+    if delegation is None or parent is None:
+        return
+    place = delegation.spawned_by
+    if place.block is None:
+        yield "it was delegated by code, which a replay does not run"
+        return
+    calls = own_tool_calls(scenario.by_path[parent].recording)
+    (name,) = (call.name for call in calls if call.seq == delegation.call_seq)
+    if name not in DELEGATION_TOOLS or place.n > 0:
+        yield (
+            f"delegation {place.n + 1} of the tool {name} (turn {place.turn}, step "
+            f"{place.step}, block {place.block}) was made inside the tool, which a "
+            "replay does not run"
+        )
 
 
 def _unsupported(session: RecordedSession) -> Iterator[str]:

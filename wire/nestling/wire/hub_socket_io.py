@@ -79,6 +79,7 @@ class HubSocket(Link):
     def _bind(self, endpoint: str) -> Socket:
         sock = new_socket(self._zmq, zmq.ROUTER)
         sock.setsockopt(zmq.PLAIN_SERVER, 1)
+        # Never without the domain: enforcing an empty one aborts the process.
         sock.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)

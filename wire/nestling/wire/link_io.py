@@ -134,22 +134,20 @@ class Link:
 
     def _turn(self) -> None:
         self._due = True
-        more = True  # also if a callback raises
         try:
-            more = self._drain()
+            self._drain()
             if not self._closed:
                 self._flush()
         finally:
+            # Also if a callback raised: what is left must not wait for the timer.
             self._due = False
-            if not self._closed and (more or self._changed()):
+            if not self._closed and self._changed():
                 self._schedule()
 
-    def _drain(self) -> bool:
-        """Take messages; return whether the turn ended before they did."""
+    def _drain(self) -> None:
         for _ in range(TURN_MESSAGES):
             if self._closed or not self._receive():
-                return False
-        return True
+                return
 
     def _changed(self) -> bool:
         return bool(int(self._sock.getsockopt(zmq.EVENTS)) & self._interest())

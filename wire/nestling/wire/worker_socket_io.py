@@ -146,10 +146,11 @@ class WorkerSocket(Link):
     def close(self) -> None:
         """Close, and let libzmq send on for at most a second. May be called again.
 
-        Blocks for that long if the hub does not read.
+        Blocks for that long if the hub does not read. What is still `queued` is lost:
+        await `drained` first. Even then libzmq may lose the last few small messages,
+        if the kernel's buffer is full just then (libzmq#1922): a worker whose `bye`
+        must arrive waits for the hub's `close` before it calls this.
         """
-        if not self._closed:
-            self._flush()
         self._end(LINGER_MS)
 
     def abort(self) -> None:

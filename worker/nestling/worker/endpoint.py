@@ -83,7 +83,6 @@ class Endpoint:
         is_closed: whether the session has said its last word.
         call: the open call's answer, if one is open.
         results: the results of tool calls and delegations, by block, of this step.
-        cancelled: who cancelled the turn, once somebody did.
     """
 
     def __init__(
@@ -101,10 +100,11 @@ class Endpoint:
         self.is_closed = False
         self.call: IncomingCall | None = None
         self.results: dict[int, JsonObject] = {}
-        self.cancelled: JsonObject | None = None
+        self._cancelled: tuple[int, JsonObject | None] = (0, None)
         self._pilot_for = pilot_for
         self._clock = clock
         self._session: _Session | None = None
+        self._sid: int | None = None
         self._is_finished = False
 
     # --- receive ---------------------------------------------------------------
@@ -149,6 +149,7 @@ class Endpoint:
     def _create(self, create: Create, body: bytes) -> None:
         if self._session is not None:
             raise WireError("a second create for one session")
+        self._sid = create.sid
         _header, seed, tape = create_parts(create, body)
         self._session = _Session(create, _seeded_log(create, seed), self._clock)
         self._pilot = self._pilot_for(self, create, tape)
@@ -160,7 +161,13 @@ class Endpoint:
             return  # the rest of a call that was cut here meanwhile
         match message:
             case Chunks():
-                call.receive(message.first, _parsed_list(body))
+                chunks = _parsed_list(body)
+                if len(chunks) != message.count:
+                    raise WireError(
+                        f"call {call.number}: {len(chunks)} chunks came, "
+                        f"announced were {message.count}"
+                    )
+                call.receive(message.first, chunks)
                 self._refill(len(body))
             case End():
                 call.end(message.chunks)
@@ -168,13 +175,19 @@ class Endpoint:
                 call.end(message.chunks, _parsed(body))
 
     def _result(self, message: Settled | ToolResult, body: bytes) -> None:
-        if message.block is None or message.block in self.results:
-            raise WireError(f"a result for block {message.block}, which awaits none")
-        self.results[message.block] = _parsed(body)
+        session, block = self._current, message.block
+        is_here = (message.turn, message.step) == session.loop.place
+        if block is None or not is_here or block not in session.unanswered:
+            raise WireError(
+                f"a result for turn {message.turn}, step {message.step}, "
+                f"block {block}, which awaits none"
+            )
+        session.unanswered.remove(block)
+        self.results[block] = _parsed(body)
 
     def _cancel(self, message: Cancel, cause: JsonObject) -> None:
         if message.call is None:
-            self.cancelled = cause
+            self._cancelled = (self.loop.place[0], cause)
         elif self.call is not None and self.call.number == message.call:
             self.call.cut(message.after, cause)
 
@@ -182,13 +195,22 @@ class Endpoint:
 
     @property
     def sid(self) -> int | None:
-        """The session's number on the wire, once it was created."""
-        return None if self._session is None else self._session.sid
+        """The session's number on the wire, once it is known."""
+        return self._sid
 
     @property
     def loop(self) -> TurnLoop:
         """The session's turn loop."""
         return self._current.loop
+
+    @property
+    def cancelled(self) -> JsonObject | None:
+        """Who cancelled the open turn, once somebody did.
+
+        A cancel that comes too late for its turn is none of the next one's.
+        """
+        turn, cause = self._cancelled
+        return cause if turn == self.loop.place[0] else None
 
     def stream(self, purpose: Purpose) -> IncomingCall:
         """Ask for the answer to the next call."""
@@ -234,6 +256,7 @@ class Endpoint:
         """Ask for the result of a tool call, once the hub has it durably."""
         session = self._current
         self._queue_events()
+        session.unanswered.add(tool.block)
         session.waiting.append((len(session.log), *self._tool_request(tool)))
 
     def _tool_request(self, tool: PendingTool) -> tuple[ToHub, bytes]:
@@ -289,9 +312,9 @@ class Endpoint:
             self._say(Credit(self._current.sid, call.number, *grant))
 
     def _leave(self, reason: ByeReason, detail: str) -> None:
-        sid = 0 if self._session is None else self._session.sid
         if self._session is not None and reason != "done":
             self._flush()
+        sid = 0 if self._sid is None else self._sid
         self._say(Bye(sid, reason), detail.encode("utf-8", "backslashreplace"))
         self.is_closed = True
 
@@ -311,6 +334,7 @@ class _Session:
         self.upload = Upload(create.sid, len(log))
         self.calls = 0
         self.waiting: list[tuple[int, ToHub, bytes]] = []
+        self.unanswered: set[int] = set()
         self._queued = len(log)
 
     def queue_events(self) -> None:
@@ -356,7 +380,10 @@ def _seeded_log(create: Create, seed: bytes) -> SessionLog:
     for line in seed.split(b"\n"):
         if not line:
             continue
-        events.extend(events_from_row(_parsed(line), len(events)))
+        try:
+            events.extend(events_from_row(_parsed(line), len(events)))
+        except UnreadableError as error:
+            raise SeedError(f"seed event {len(events)}: {error}") from None
     if len(events) != create.events:
         raise SeedError(f"the seed has {len(events)} events, announced {create.events}")
     log = SessionLog(events)

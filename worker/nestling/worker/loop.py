@@ -20,7 +20,7 @@ from typing import NamedTuple
 from nestling.session.chunk import error_finish
 from nestling.session.errors import LoopError
 from nestling.session.event import Event
-from nestling.session.fold import Folded, fold, fold_interrupted
+from nestling.session.fold import STOP, Folded, fold, fold_interrupted
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
 from nestling.session.turns import TurnOutcome
@@ -184,8 +184,9 @@ class TurnLoop:
         """Close the open call because it was cancelled; the turn is, too."""
         call = self._open_call("a cut")
         call.is_open, call.is_cut = False, True
-        blocks = fold_interrupted(call.chunks)
-        call.folded = fold(call.chunks)._replace(blocks=blocks, replay_state=None)
+        usages = [c["usage"] for c in call.chunks if c["type"] == "usage"]
+        usage = usages[-1] if usages else None
+        call.folded = Folded(fold_interrupted(call.chunks), STOP, usage, None)
         self._outcome.cancelled_by = cause
 
     def commit(self, message_id: str) -> None:

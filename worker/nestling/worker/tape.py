@@ -10,7 +10,7 @@ Crosses the wire as a JSON array of tagged objects, written by the harness.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -132,6 +132,18 @@ def decode_tape(data: bytes) -> list[Item]:
         WireError: if it is not what ``encode_tape`` writes.
     """
     try:
-        return msgspec.convert(loads(data), list[Item])
-    except (JsonDomainError, msgspec.ValidationError) as error:
+        tape = msgspec.convert(loads(data), list[Item])
+    except (JsonDomainError, msgspec.ValidationError, UnicodeEncodeError) as error:
         raise WireError(f"the tape is not readable: {error}") from None
+    for content in _inputs(tape):
+        if type(content.get("type")) is not str or "data" not in content:
+            raise WireError("the tape is not readable: an input is no event")
+    return tape
+
+
+def _inputs(tape: Sequence[Item]) -> Iterator[JsonObject]:
+    for item in tape:
+        if isinstance(item, Input):
+            yield item.content
+        elif isinstance(item, Call):
+            yield from (entry.content for entry in item.inputs)

@@ -149,7 +149,6 @@ class TapePilot:
             if cause is None:
                 return False
             loop.cancel(cause)
-            self._endpoint.cancelled = None
         loop.end_turn(item.reason)
         return True
 

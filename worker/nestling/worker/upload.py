@@ -30,6 +30,7 @@ class _Item:
         self.call = call
         self.start = start
         self.is_sent = False
+        self.is_sealed = False
 
     @property
     def end(self) -> int:
@@ -46,8 +47,9 @@ class _Item:
         return self.start + self.count
 
     def continues(self, seq: int, call: int, index: int) -> bool:
+        # What was sent once may be known to the hub, which takes it whole or not.
         return (
-            not self.is_sent
+            not self.is_sealed
             and self.event is None
             and self.call == call
             and self.end == seq
@@ -87,7 +89,7 @@ class Upload:
         for item in self._items:
             if item.is_sent:
                 continue
-            item.is_sent = True
+            item.is_sent = item.is_sealed = True
             batch.append(item)
             size += len(item.event or b"")
             if size >= BATCH_BYTES:

@@ -1,0 +1,17 @@
+"""The program ``nestling``, also as ``python -m nestling.harness``."""
+
+from __future__ import annotations
+
+from nestling.harness.interrupts_io import exits_when_interrupted
+
+
+def main() -> None:
+    """Load the command line, which takes a moment, and run it."""
+    with exits_when_interrupted():
+        from nestling.harness.cli import app
+
+        app(prog_name="nestling")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Signals that ask the program to stop: Ctrl-C, a supervisor, a closed terminal.
+
+A signal that the program was started to ignore stays ignored.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+EXIT_INTERRUPTED: Final = 130
+
+T = TypeVar("T")
+
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that this system has and that are not to be ignored."""
+    found = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+    return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]
+
+
+@contextmanager
+def exits_when_interrupted() -> Iterator[None]:
+    """Raise ``SystemExit`` where a signal arrives; after the body, ignore them all.
+
+    After the body the exit code is settled, and what Python still does to end is not
+    to be disturbed.
+    """
+    numbers = stop_signals()
+    for number in numbers:
+        signal.signal(number, _exit)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _exit(*_: object) -> None:
+    raise SystemExit(EXIT_INTERRUPTED)
+
+
+async def unless_interrupted(work: Callable[[], Awaitable[T]]) -> T | None:
+    """Run `work` on an asyncio loop in the main thread; None if a signal has ended it.
+
+    A signal cancels `work` where it waits, so that whatever it started is cleaned up
+    whole. Those that follow change nothing: cleaning up is bounded.
+    """
+    # Not at the top: signals are handled before anything that takes time is loaded.
+    import asyncio
+
+    import anyio
+
+    loop = asyncio.get_running_loop()
+    result, is_interrupted = None, False
+    with anyio.CancelScope() as scope:
+
+        def interrupt(*_: object) -> None:
+            nonlocal is_interrupted
+            is_interrupted = True
+            loop.call_soon_threadsafe(scope.cancel)
+
+        before = {n: signal.signal(n, interrupt) for n in stop_signals()}
+        try:
+            result = await work()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_IGN if is_interrupted else handler)
+    return None if is_interrupted else result

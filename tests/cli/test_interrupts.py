@@ -1,0 +1,171 @@
+"""Signals that ask `nestling replay` to stop: one orderly stop, 130, nothing left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.leaks import no_leaks
+from support.processes import (
+    NESTLING,
+    Lines,
+    fifo,
+    have_ended,
+    needs_linux,
+    pidfds,
+    spied,
+)
+from support.scenarios import composed, hanging
+
+pytestmark = needs_linux
+
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+SERVED = "notice / call 1"
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_run_that_is_going_on(
+    tmp_path: Path, box: Path, number: signal.Signals
+) -> None:
+    scenario = hanging(tmp_path)
+    with no_leaks(box), spied("replay", scenario, "--json") as (process, lines):
+        pid = int(lines.until("pid "))
+        lines.until(SERVED)
+        with pidfds(pid) as fds:
+            process.send_signal(number)
+            assert process.communicate(timeout=20) == (b"", b"")
+            assert have_ended(fds, 0.0)
+        assert process.returncode == 130
+        assert not list(box.glob("nestling-*"))
+
+
+@pytest.mark.parametrize("moment", ["pid ", "notice /t2s1b1 call 1"])
+def test_a_tree_that_is_growing(tmp_path: Path, box: Path, moment: str) -> None:
+    scenario = composed(tmp_path / "tree", "parallel_children")
+    with no_leaks(box), spied("replay", scenario) as (process, lines):
+        lines.until(moment)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("number", "count"),
+    [(signal.SIGINT, 2), (signal.SIGINT, 30), (signal.SIGTERM, 2)],
+)
+def test_more_signals_change_nothing(
+    tmp_path: Path, box: Path, number: signal.Signals, count: int
+) -> None:
+    """They come while the first one is being obeyed, until the process is gone."""
+    with no_leaks(box), spied("replay", hanging(tmp_path)) as (process, lines):
+        lines.until(SERVED)
+        with pidfds(process.pid) as fds:
+            for _ in range(count):
+                process.send_signal(number)
+                have_ended(fds, 0.01)
+        assert process.communicate(timeout=20) == (b"", b"")
+        assert process.returncode == 130
+
+
+def _ignore() -> None:
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As under nohup, or for a job in the background of a script."""
+    arguments = ("replay", hanging(tmp_path), "--stall", "1")
+    with spied(*arguments, preexec_fn=_ignore) as (process, lines):
+        lines.until(SERVED)
+        for number in STOPS:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (1, b"")
+    assert b"stall /:" in out
+
+
+# --- before there is a run -----------------------------------------------------
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_while_the_scenario_is_loaded(tmp_path: Path, number: signal.Signals) -> None:
+    """Loading is held up in a file that the program reads; it is a pipe."""
+    with fifo(tmp_path / "log") as pipe:
+        code = (
+            "import os, pathlib, sys; from nestling.harness import cli\n"
+            "path = sys.argv[1]\n"
+            "def load(_):\n"
+            "    os.write(2, b'loading\\n')\n"
+            "    pathlib.Path(path).read_bytes()\n"
+            "cli.load_scenario = load\n"
+            "sys.argv[1:] = ['replay', path]\n"
+            "from nestling.harness.__main__ import main; main()\n"
+        )
+        process = subprocess.Popen(
+            [NESTLING[0], "-c", code, f"/proc/{os.getpid()}/fd/{pipe.fd}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        assert Lines(process.stderr.fileno()).next() == "loading"
+        process.send_signal(number)
+        assert process.communicate(timeout=20) == (b"", b"")
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_while_the_program_is_loaded(number: signal.Signals) -> None:
+    """The signal comes in the middle of an import, from the import itself."""
+    code = (
+        "import os, sys, types\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'typer': os.kill(os.getpid(), {number})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv[1:] = ['replay', 'nothing']\n"
+        "from nestling.harness.__main__ import main; main()\n"
+    )
+    result = subprocess.run(
+        [NESTLING[0], "-c", code], capture_output=True, timeout=20, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, b"", b"")
+
+
+# --- from a terminal -----------------------------------------------------------
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_driver_only(
+    tmp_path: Path, box: Path
+) -> None:
+    """The terminal signals its foreground group, in which no worker is."""
+    master, slave = pty.openpty()
+    with (
+        no_leaks(box),
+        spied(
+            "replay",
+            hanging(tmp_path),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        ) as (process, lines),
+    ):
+        os.close(slave)
+        pid = int(lines.until("pid "))
+        lines.until(SERVED)
+        assert os.getpgid(pid) == pid
+        assert os.tcgetpgrp(master) == process.pid
+        os.write(master, b"\x03\x03")
+        assert process.wait(20) == 130
+        os.close(master)
+
+
+def _take_terminal() -> None:
+    """Make stdin the controlling terminal of the new session."""
+    os.close(os.open(os.ttyname(0), os.O_RDWR))

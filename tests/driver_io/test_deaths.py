@@ -1,0 +1,219 @@
+"""Workers that die, wedge or never start: always bounded, always said."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nestling.driver.hub_io import Bounds
+from nestling.driver.launcher_io import ExecLauncher
+from nestling.driver.run_io import run_tree
+from nestling.harness.ledger import Problem
+from nestling.harness.replay_io import replay
+from nestling.harness.scenario_io import load_scenario
+from nestling.wire.messages import Beat, Events, Hello, Result, Stream, ToHub
+from support.processes import needs_linux
+from support.runs import Watched, kinds, loaded, on_each_message, on_each_start
+from support.scenarios import MIXED, hanging
+
+pytestmark = [
+    needs_linux,
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+]
+
+IMPATIENT = Bounds(stall=5.0, timeout=20.0)
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+async def _replay_killing(
+    patch: pytest.MonkeyPatch,
+    launch: str,
+    when: Callable[[ToHub], bool],
+    act: Callable[[int], None] = _kill,
+    bounds: Bounds = IMPATIENT,
+) -> tuple[tuple[Problem, ...], dict[str, Any]]:
+    """Replay the example, and do something to one worker when it says something."""
+    done: list[int] = []
+
+    def on_message(user: str, pid: int, message: ToHub) -> None:
+        if user == launch and not done and when(message):
+            done.append(pid)
+            act(pid)
+
+    on_each_message(patch, on_message)
+    with anyio.fail_after(20):
+        report = await replay(load_scenario(MIXED), bounds)
+    assert done
+    return tuple(report.problems), dict(report.accounts)
+
+
+MOMENTS: dict[str, Callable[[ToHub], bool]] = {
+    "after its hello": lambda message: isinstance(message, Hello),
+    "at its call": lambda message: isinstance(message, Stream),
+    "while it logs an answer": lambda message: (
+        isinstance(message, Events) and message.first > 5
+    ),
+    "before its goodbye": lambda message: isinstance(message, Result),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_killed_child(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    problems, accounts = await _replay_killing(monkeypatch, "w1", MOMENTS[moment])
+    assert problems[0].kind == "worker-lost"
+    assert problems[0].path == "/t2s1b1"
+    assert problems[0].message == "its worker ended (SIGKILL)"
+    # The parent was told of an error, which is not what it was told when recorded.
+    assert kinds(problems[1:]) == [("log-differs", "/")]
+    assert "tool/result" in problems[1].message
+    assert accounts["/"].has_settled
+    assert accounts["/t2s1b1"].outcome.stop_reason == "error"
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_killed_root(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    problems, accounts = await _replay_killing(monkeypatch, "w0", MOMENTS[moment])
+    assert problems[0] == Problem("worker-lost", "/", "its worker ended (SIGKILL)")
+    assert len(problems) == 1
+    assert accounts["/"].outcome.stop_reason == "error"
+
+
+async def test_a_killed_fork_leaves_the_others_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problems, accounts = await _replay_killing(
+        monkeypatch, "w2", MOMENTS["at its call"]
+    )
+    assert kinds(problems) == [("worker-lost", "/t2s2b1"), ("log-differs", "/")]
+    child = accounts["/t2s1b1"]
+    assert child.has_settled
+    assert not child.is_different
+    assert child.outcome.text == "GULL"
+
+
+async def test_a_parent_is_told_of_an_error_that_names_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_message(user: str, pid: int, message: ToHub) -> None:
+        if user == "w1" and isinstance(message, Stream):
+            _kill(pid)
+
+    on_each_message(monkeypatch, on_message)
+    director = Watched(loaded(tmp_path, "spawn_and_fork"))
+    with anyio.fail_after(20):
+        await run_tree(director, ExecLauncher(), IMPATIENT)
+    result = next(e for e in director.grown["root"] if e.type == "tool/result")
+    (block,) = result.data["message"]["content"]
+    assert block["isError"]
+    assert "SIGKILL" in str(block["content"])
+
+
+@pytest.mark.parametrize("launch", ["w0", "w1"])
+async def test_a_worker_that_is_killed_before_its_hello(
+    monkeypatch: pytest.MonkeyPatch, launch: str
+) -> None:
+    def on_start(each: str, pid: int) -> None:
+        if each == launch:
+            _kill(pid)
+
+    on_each_start(monkeypatch, on_start)
+    with anyio.fail_after(20):
+        report = await replay(load_scenario(MIXED), IMPATIENT)
+    assert report.problems[0].kind == "worker-lost"
+    assert "SIGKILL" in report.problems[0].message
+
+
+async def test_a_stopped_worker_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+    problems, _ = await _replay_killing(
+        monkeypatch, "w1", MOMENTS["at its call"], stop, Bounds(1.5, 20)
+    )
+    assert kinds(problems) == [("stall", "/t2s1b1")]
+    message = (
+        "the replay was ended after 1.5 s: / waits for its child /t2s1b1; /t2s1b1 "
+    )
+    assert problems[0].message.startswith(message)
+
+
+async def test_a_hang_is_a_stall_and_a_timeout(tmp_path: Path) -> None:
+    scenario = load_scenario(hanging(tmp_path))
+    for bounds, kind in ((Bounds(0.5, 60), "stall"), (Bounds(60, 1.0), "timeout")):
+        with anyio.fail_after(20):
+            report = await replay(scenario, bounds)
+        assert kinds(report.problems) == [(kind, "/")]
+        assert report.accounts["/"].logged == 5
+
+
+async def test_beats_are_no_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lives and gets nothing for its call is stalled all the same."""
+    beats: list[int] = []
+
+    def on_message(user: str, pid: int, message: ToHub) -> None:
+        if isinstance(message, Beat):
+            beats.append(pid)
+
+    on_each_message(monkeypatch, on_message)
+    with anyio.fail_after(20):
+        report = await replay(load_scenario(hanging(tmp_path)), Bounds(4.5, 60))
+    assert kinds(report.problems) == [("stall", "/")]
+    assert beats
+
+
+# --- workers that never get as far ----------------------------------------------
+
+
+async def _root_lost(entry: str, start_timeout: float = 20.0) -> str:
+    director = Watched(load_scenario(MIXED), start_timeout)
+    launcher = ExecLauncher(f"support.stand_ins.{entry}")
+    with anyio.fail_after(20):
+        end = await run_tree(director, launcher, Bounds(30, 30))
+    assert end.ending == "done"
+    (problem,) = director.ledger.problems
+    assert (problem.kind, problem.path) == ("worker-lost", "/")
+    return problem.message
+
+
+async def test_a_worker_that_never_says_hello() -> None:
+    message = await _root_lost("mute", start_timeout=0.5)
+    assert message == "its worker did not start within 0.5 s (SIGKILL)"
+
+
+async def test_a_worker_that_prints_garbage_and_quits(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    message = await _root_lost("quits")
+    assert message == (
+        "its worker ended (exit code 7: first line on stdout | \\xff\\xfe\x00\x1b[31mred"
+        " | \\xc3 | last line on stderr)"
+    )
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_a_worker_that_cannot_be_imported() -> None:
+    message = await _root_lost("broken")
+    assert message.startswith("its worker ended (exit code 1: Traceback")
+    assert message.endswith("RuntimeError: the agent cannot be imported)")
+
+
+async def test_a_worker_that_does_not_exist() -> None:
+    message = await _root_lost("nobody")
+    assert "No module named support.stand_ins.nobody" in message
+
+
+async def test_a_signal_without_a_name() -> None:
+    number = signal.SIGRTMIN + 6
+    assert await _root_lost("realtime") == f"its worker ended (signal {number})"

@@ -1,0 +1,79 @@
+"""The driver is killed: no worker of it lives on, whatever the worker is doing."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from support.processes import environment_with_tests as environment
+from support.processes import fifo, have_ended, needs_linux, pidfds, spied
+from support.scenarios import composed, hanging
+
+pytestmark = needs_linux
+
+BOUND = 2.0
+"""Seconds after which no worker may be left."""
+
+
+def _remove_runs(box: Path) -> None:
+    """Remove what a killed driver cannot."""
+    for left in box.glob("nestling-*"):
+        shutil.rmtree(left)
+
+
+def test_a_worker_that_waits_for_its_call(tmp_path: Path, box: Path) -> None:
+    scenario = hanging(tmp_path / "scenario")
+    with spied("replay", scenario) as (driver, lines):
+        pid = int(lines.until("pid "))
+        lines.until("notice / call 1")
+        with pidfds(pid) as fds:
+            driver.kill()
+            assert have_ended(fds, BOUND)
+        assert driver.wait() == -signal.SIGKILL
+    _remove_runs(box)
+
+
+@pytest.mark.parametrize("moment", ["starting", "call 1"])
+def test_several_workers(tmp_path: Path, box: Path, moment: str) -> None:
+    """Parent and twins, the driver killed while the twins start or are served."""
+    scenario = composed(tmp_path / "scenario", "parallel_children")
+    with spied("replay", scenario) as (driver, lines), ExitStack() as stack:
+        fds: list[int] = []
+        while len(fds) < 3:
+            pid = int(lines.until("pid "))
+            fds += stack.enter_context(pidfds(pid))
+        if moment == "call 1":
+            while not lines.next().endswith("call 1"):
+                pass
+        driver.kill()
+        assert have_ended(fds, BOUND)
+    _remove_runs(box)
+
+
+@pytest.mark.parametrize("entry", ["deaf", "unasked"])
+def test_one_of_two_bonds_is_enough(tmp_path: Path, box: Path, entry: str) -> None:
+    """``deaf`` cannot look at its lifeline, ``unasked`` has asked no kernel."""
+    scenario = hanging(tmp_path / "scenario")
+    stand_in = f"support.stand_ins.{entry}"
+    with (
+        fifo(tmp_path / "pipe") as told,
+        spied(
+            "replay",
+            scenario,
+            entry=stand_in,
+            env=environment(LC_NESTLING_FIFO=str(tmp_path / "pipe")),
+        ) as (driver, lines),
+    ):
+        pid = int(lines.until("pid "))
+        if entry == "deaf":
+            assert int(told.until("blocked ")) == pid
+        else:
+            lines.until("notice / call 1")
+        with pidfds(pid) as fds:
+            driver.kill()
+            assert have_ended(fds, BOUND)
+    _remove_runs(box)

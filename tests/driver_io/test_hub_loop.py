@@ -1,0 +1,204 @@
+"""The hub's loop when something in it breaks: the run ends with it, nothing hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from nestling.driver import hub_io, run_directory_io, run_io, workers_io
+from nestling.driver.director import Answer, CallRequest
+from nestling.driver.hub_io import Bounds, HubLoop
+from nestling.driver.instructions import Notice
+from nestling.driver.launcher_io import ExecLauncher, ExecProcess
+from nestling.driver.run_io import run_tree
+from nestling.driver.store_io import Writer
+from nestling.driver.workers_io import Workers
+from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.replay_io import replay
+from nestling.harness.scenario_io import load_scenario
+from nestling.session.errors import LaunchError, WireError
+from nestling.session.event import Event
+from nestling.wire.messages import Delegate, ToHub
+from nestling.worker.process_io import EXIT_ORPHANED
+from support.processes import needs_linux
+from support.runs import Watched, kinds, loaded, on_each_message
+from support.scenarios import MIXED, hanging
+
+pytestmark = [
+    needs_linux,
+    pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+]
+
+
+class Planted(Exception):
+    """An error that a test has put where none belongs."""
+
+
+class Failing(Watched):
+    """A director that fails at one of its decisions."""
+
+    failing = ""
+
+    def on_stream(self, call: CallRequest) -> Answer:
+        """Answer a call."""
+        if self.failing == "on_stream":
+            raise Planted
+        return super().on_stream(call)
+
+    def on_events(self, session_id: str, events: Sequence[Event]) -> None:
+        """Take in events."""
+        if self.failing == "on_events" and len(events) > 1:
+            raise Planted
+
+    def on_root(self) -> Any:
+        """Create the root."""
+        if self.failing == "on_root":
+            raise Planted
+        return super().on_root()
+
+
+@pytest.mark.parametrize("failing", ["on_root", "on_stream", "on_events"])
+async def test_a_director_that_fails(tmp_path: Path, failing: str) -> None:
+    director = Failing(loaded(tmp_path, "spawn_and_fork"))
+    director.failing = failing
+    with anyio.fail_after(20), pytest.raises(Planted):
+        await run_tree(director, ExecLauncher())
+
+
+@pytest.mark.parametrize("text", ["starting", "call 1"])
+async def test_a_watcher_that_fails(text: str) -> None:
+    def watch(notice: Notice) -> None:
+        if notice == Notice("/t2s1b1", text):
+            raise Planted
+
+    with anyio.fail_after(20), pytest.raises(Planted):
+        await replay(load_scenario(MIXED), watch=watch)
+
+
+async def test_nothing_is_started_after_the_run_broke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delegation that is on its way when the run breaks does not become a worker."""
+    started: list[str] = []
+    start = Workers.start
+    delegated = threading.Event()
+
+    def counted(self: Workers, launch: str) -> int:
+        started.append(launch)
+        return start(self, launch)
+
+    def break_first(user: str, pid: int, message: ToHub) -> None:
+        if isinstance(message, Delegate) and not delegated.is_set():
+            delegated.set()
+            hub = next(h for h in hubs if not h._over.done())
+            hub._broke(hub._loop, {"exception": Planted()})
+
+    hubs: list[HubLoop] = []
+    run = HubLoop.run
+
+    async def kept(self: HubLoop) -> hub_io.RunEnd:
+        hubs.append(self)
+        return await run(self)
+
+    monkeypatch.setattr(HubLoop, "run", kept)
+    monkeypatch.setattr(Workers, "start", counted)
+    on_each_message(monkeypatch, break_first)
+    with anyio.fail_after(20), pytest.raises(Planted):
+        await run_tree(Watched(loaded(tmp_path, "spawn_and_fork")), ExecLauncher())
+    assert delegated.is_set()
+    assert started == ["w0"]
+
+
+# --- starting ------------------------------------------------------------------
+
+
+async def test_an_endpoint_that_cannot_be_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_directory_io, "_SOCKET", "store")
+    with anyio.fail_after(20), pytest.raises(WireError, match="exists already"):
+        await replay(load_scenario(MIXED))
+
+
+async def test_a_writer_that_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Writer, *_: object) -> None:
+        raise Planted
+
+    monkeypatch.setattr(Writer, "__init__", fail)
+    with anyio.fail_after(20), pytest.raises(Planted):
+        await replay(load_scenario(MIXED))
+
+
+async def test_a_thread_that_cannot_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(run_io._HubThread, "start", fail)
+    with pytest.raises(LaunchError, match="hub's thread: can't start new thread"):
+        await replay(load_scenario(MIXED))
+
+
+async def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_io, "DESCRIPTORS", 2_000_000)
+    with pytest.raises(LaunchError, match="needs 2000000 free descriptors, found"):
+        await replay(load_scenario(MIXED))
+
+
+# --- ending --------------------------------------------------------------------
+
+
+async def test_a_worker_that_cannot_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[ExecProcess] = []
+
+    def shrug(self: ExecProcess) -> None:
+        refused.append(self)
+
+    monkeypatch.setattr(hub_io, "GRACE", 0.3)
+    monkeypatch.setattr(workers_io, "GRACE", 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(ExecProcess, "kill", shrug)
+        with anyio.fail_after(20):
+            report = await replay(load_scenario(hanging(tmp_path)), Bounds(0.4, 60))
+    assert kinds(report.problems) == [("worker-lost", "/")]
+    # It ends at its lifeline now, which a process that hangs in the kernel would not.
+    assert len(set(refused)) == 1
+    assert refused[0]._process.wait(20) == EXIT_ORPHANED
+
+
+async def test_a_hub_that_did_not_run_judges_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that was stopped for a while blames no worker for it."""
+    tick = HubLoop._tick
+    jumps: list[int] = []
+
+    def late(self: HubLoop) -> None:
+        jump = 100 if self._workers._running and not jumps else 0
+        sessions = list(self._hub.tree)
+        self._last_tick -= jump
+        self._last_progress -= jump
+        for session in sessions:
+            session.started_at -= jump
+        tick(self)
+        for session in sessions:
+            session.started_at += jump
+        jumps.extend([jump] if jump else [])
+
+    monkeypatch.setattr(HubLoop, "_tick", late)
+    director = ReplayDirector(loaded(tmp_path, "plain_answer"))
+    with anyio.fail_after(20):
+        end = await run_tree(director, ExecLauncher(), Bounds(10, 60))
+    assert jumps == [100]
+    assert end.ending == "done"
+    assert director.ledger.problems == []

@@ -1,0 +1,75 @@
+"""Running trees across processes in tests, and looking at what happens inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from nestling.driver.hub_io import HubLoop
+from nestling.driver.workers_io import Workers
+from nestling.harness.ledger import Problem
+from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.scenario import Scenario
+from nestling.harness.scenario_io import load_scenario
+from nestling.session.event import Event
+from nestling.wire.codec import decode_for_hub
+from nestling.wire.messages import ToHub
+from support.scenarios import composed
+
+OnMessage: TypeAlias = Callable[[str, int, ToHub], None]
+"""Called with a launch, its pid and what it said, before the hub hears of it."""
+
+
+def loaded(folder: Path, name: str) -> Scenario:
+    """Write a composed tree and load it."""
+    return load_scenario(composed(folder, name))
+
+
+def kinds(problems: Sequence[Problem]) -> list[tuple[str, str | None]]:
+    """Return the kind and the path of each problem."""
+    return [(problem.kind, problem.path) for problem in problems]
+
+
+class Watched(ReplayDirector):
+    """A replaying director that keeps what logs have grown by.
+
+    Attributes:
+        grown: the events of each session, by its id.
+    """
+
+    def __init__(self, scenario: Scenario, start_timeout: float = 30.0) -> None:
+        super().__init__(scenario)
+        self.limits = self.limits._replace(start_timeout=start_timeout)
+        self.grown: dict[str, list[Event]] = {}
+
+    def on_events(self, session_id: str, events: Sequence[Event]) -> None:
+        """Keep the events; nothing is compared, so nothing is stopped."""
+        self.grown.setdefault(session_id, []).extend(events)
+
+
+def on_each_message(patch: pytest.MonkeyPatch, act: OnMessage) -> None:
+    """Let a test act, in the hub's thread, on every message of a worker."""
+    received = HubLoop._received
+
+    def spied(self: HubLoop, user: str, routing_id: bytes, frames: list[bytes]) -> None:
+        running = self._workers._running.get(user)
+        if running is not None:
+            act(user, running.process.pid, decode_for_hub(frames)[0])
+        received(self, user, routing_id, frames)
+
+    patch.setattr(HubLoop, "_received", spied)
+
+
+def on_each_start(patch: pytest.MonkeyPatch, act: Callable[[str, int], object]) -> None:
+    """Let a test act, in the hub's thread, on the start of every worker."""
+    start = Workers.start
+
+    def spied(self: Workers, launch: str) -> int:
+        pid = start(self, launch)
+        act(launch, pid)
+        return pid
+
+    patch.setattr(Workers, "start", spied)
