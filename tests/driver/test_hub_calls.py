@@ -162,10 +162,22 @@ def test_a_window_of_frames() -> None:
     kit = Kit(director)
     peer = kit.peer()
     peer.begin()
-    # Each message holds one of these; the window has bytes for all.
-    assert shown(peer.stream(credit_bytes=1 << 30, credit_frames=2)) == ["Chunks"] * 2
+    # Each message holds one of these, and takes the whole window of bytes.
+    assert shown(peer.stream(credit_frames=2)) == ["Chunks"]
+    size = len(kit.sent("w0")[-1].body)
+    assert shown(peer.say(Credit(0, 0, size, 0))) == ["Chunks"]
+    assert shown(peer.say(Credit(0, 0, size, 0))) == []  # no frame is left
     assert shown(peer.say(Credit(0, 0, 0, 1))) == ["Chunks"]
-    assert shown(peer.say(Credit(0, 0, 0, 2))) == ["Chunks", "Chunks", "End"]
+
+
+def test_no_more_than_the_usual_window_is_granted() -> None:
+    director = Scripted()
+    director.answers["root"] = [saying(*(delta("x" * 300_000) for _ in range(5)))]
+    kit = Kit(director)
+    peer = kit.peer()
+    peer.begin()
+    asked = peer.stream(credit_bytes=1 << 30, credit_frames=1 << 20)
+    assert shown(asked) == ["Chunks"]
     assert kit.session(0).state.value == "running"
 
 

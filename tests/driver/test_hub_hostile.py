@@ -209,7 +209,7 @@ class Hijacked(TapeRunner):
             super()._deliver(send)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(SPEECHES)
 def test_a_sibling_does_not_notice(speech: list[tuple[ToHub, bytes]]) -> None:
     director = Forgiving(SCENARIO)
@@ -230,7 +230,7 @@ def test_a_sibling_does_not_notice(speech: list[tuple[ToHub, bytes]]) -> None:
             assert session.stop_reason is None
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(SPEECHES, st.booleans())
 def test_the_hub_never_raises(speech: list[tuple[ToHub, bytes]], is_slow: bool) -> None:
     """With a director that believes everything, and a slow disk or a fast one."""

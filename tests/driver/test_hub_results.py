@@ -83,7 +83,7 @@ def test_a_child_that_dies() -> None:
     assert texts(block) == [
         "Error: the subagent ended with stop reason error",
         "half",
-        "Diagnostic: its worker ended (SIGSEGV: core dumped)",
+        "Diagnostic: its worker ended (SIGSEGV: core dumped) after event 2, assistant/message",
     ]
 
 
@@ -94,7 +94,10 @@ def test_a_child_that_dies_before_it_said_anything() -> None:
         kit.exited("w1", end)
         block = told(kit)
         assert block["isError"] is True
-        assert texts(block)[-1] == f"Diagnostic: its worker ended ({end})"
+        assert (
+            texts(block)[-1]
+            == f"Diagnostic: its worker ended ({end}) before its first event"
+        )
 
 
 def test_a_child_that_cannot_start() -> None:
@@ -104,7 +107,7 @@ def test_a_child_that_cannot_start() -> None:
     peer.delegate()
     kit.tell(NotLaunched("w1", "too many processes"))
     assert texts(told(kit))[-1] == (
-        "Diagnostic: its worker ended (not started: too many processes)"
+        "Diagnostic: its worker ended (not started: too many processes) before its first event"
     )
 
 
@@ -119,7 +122,10 @@ def test_a_child_whose_disk_fails() -> None:
     assert [call.session_id for call in kit.director.calls] == []
     block = told(kit)
     assert block["isError"] is True
-    assert texts(block)[-1] == "Diagnostic: the disk is full (SIGKILL)"
+    assert (
+        texts(block)[-1]
+        == "Diagnostic: the disk is full (SIGKILL) after event 1, step/start"
+    )
     assert not kit.has_ordered(Kill("w0"))
 
 

@@ -71,7 +71,7 @@ async def test_a_killed_child(monkeypatch: pytest.MonkeyPatch, moment: str) -> N
     problems, accounts = await _replay_killing(monkeypatch, "w1", MOMENTS[moment])
     assert problems[0].kind == "worker-lost"
     assert problems[0].path == "/t2s1b1"
-    assert problems[0].message == "its worker ended (SIGKILL)"
+    assert problems[0].message.startswith("its worker ended (SIGKILL)")
     # The parent was told of an error, which is not what it was told when recorded.
     assert kinds(problems[1:]) == [("log-differs", "/")]
     assert "tool/result" in problems[1].message
@@ -82,8 +82,8 @@ async def test_a_killed_child(monkeypatch: pytest.MonkeyPatch, moment: str) -> N
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_killed_root(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     problems, accounts = await _replay_killing(monkeypatch, "w0", MOMENTS[moment])
-    assert problems[0] == Problem("worker-lost", "/", "its worker ended (SIGKILL)")
-    assert len(problems) == 1
+    assert kinds(problems) == [("worker-lost", "/")]
+    assert problems[0].message.startswith("its worker ended (SIGKILL)")
     assert accounts["/"].outcome.stop_reason == "error"
 
 
@@ -189,14 +189,14 @@ async def _root_lost(entry: str, start_timeout: float = 20.0) -> str:
 
 async def test_a_worker_that_never_says_hello() -> None:
     message = await _root_lost("mute", start_timeout=0.5)
-    assert message == "its worker did not start within 0.5 s (SIGKILL)"
+    assert message.startswith("its worker did not start within 0.5 s (SIGKILL)")
 
 
 async def test_a_worker_that_prints_garbage_and_quits(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     message = await _root_lost("quits")
-    assert message == (
+    assert message.startswith(
         "its worker ended (exit code 7: first line on stdout | \\xff\\xfe\x00\x1b[31mred"
         " | \\xc3 | last line on stderr)"
     )
@@ -206,7 +206,7 @@ async def test_a_worker_that_prints_garbage_and_quits(
 async def test_a_worker_that_cannot_be_imported() -> None:
     message = await _root_lost("broken")
     assert message.startswith("its worker ended (exit code 1: Traceback")
-    assert message.endswith("RuntimeError: the agent cannot be imported)")
+    assert "| RuntimeError: the agent cannot be imported)" in message
 
 
 async def test_a_worker_that_does_not_exist() -> None:
@@ -216,4 +216,5 @@ async def test_a_worker_that_does_not_exist() -> None:
 
 async def test_a_signal_without_a_name() -> None:
     number = signal.SIGRTMIN + 6
-    assert await _root_lost("realtime") == f"its worker ended (signal {number})"
+    message = await _root_lost("realtime")
+    assert message.startswith(f"its worker ended (signal {number})")

@@ -191,16 +191,20 @@ def test_the_surroundings_of_a_worker(
     }
     for name, value in planted.items():
         monkeypatch.setenv(name, value)
+    # The driver's own stdin, and a descriptor that it lets everybody inherit.
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
+    stdin = os.dup(0)
+    os.dup2(reading, 0)
     with fifo(tmp_path / "pipe") as lines:
         monkeypatch.setenv("LC_NESTLING_FIFO", str(tmp_path / "pipe"))
         with _started(work, "reporter") as process:
             found = json.loads(lines.next())
             _wait(process)
             pid, lifeline = process.pid, str(found["lifeline"])
-    os.close(reading)
-    os.close(writing)
+    os.dup2(stdin, 0)
+    for fd in (stdin, reading, writing):
+        os.close(fd)
 
     environment = found["environment"]
     assert not planted.keys() & (environment.keys() - {"PYTHONHASHSEED"})

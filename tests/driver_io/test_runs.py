@@ -13,6 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from nestling.driver import run_io
 from nestling.driver.hub_io import Bounds
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import ExecLauncher
@@ -141,12 +142,24 @@ async def test_cancelling_a_run_ends_its_processes(tmp_path: Path, moment: str) 
     await _cancelled_at(reached, director, watch=watch)
 
 
-async def test_cancelling_before_the_hub_runs(tmp_path: Path) -> None:
+async def test_cancelling_before_the_hub_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's thread gets as far as its loop only after it was told to stop."""
+    is_told = threading.Event()
+    abort = run_io._HubThread.abort
+
+    def told(self: run_io._HubThread) -> None:
+        abort(self)
+        is_told.set()
+
+    monkeypatch.setattr(run_io._HubThread, "abort", told)
+    monkeypatch.setattr(run_io, "_require_descriptors", lambda: is_told.wait(20))
     scenario = load_scenario(hanging(tmp_path))
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await run_tree(Watched(scenario), ExecLauncher())
+            await run_tree(Watched(scenario), ExecLauncher(), Bounds(60, 60))
         assert scope.cancelled_caught
 
 

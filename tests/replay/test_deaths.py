@@ -160,8 +160,8 @@ def test_any_worker_dies_at_any_time(
     recorded = recorded_contents(scenario(name))
     launches = [session.launch for session in sessions(whole)]
     died = 0
-    # A long tree is tried at every seventh moment, another one for each worker.
-    stride = 1 if whole.told < 100 else 7
+    # A large tree is tried at every third moment, and not the same for each worker.
+    stride = 1 if len(launches) < 4 else 3
     for first, launch in enumerate(launches, start=1):
         for at in range(first, whole.told + 1, stride):
             runner, director = run(name, at, of_worker(how, launch))

@@ -71,6 +71,7 @@ def test_a_call_is_ended_after_each_chunk(
     assert call.answer.hangs == (not is_abort)
     recorded = len(scenario_of(tree).root.recording.events)
     assert plan.stops.kill_at == (None if is_abort else recorded - 2)
+    assert plan.stops.cancels == (), "the call is cancelled, and with it the turn"
 
 
 @pytest.mark.parametrize("cause", ["user", "parent", "disposed"])

@@ -182,7 +182,8 @@ class Settlement(NamedTuple):
         ended_by: what ended it.
         outcome: told from its own events.
         exit: how its process ended, where that came before its last word.
-        diagnostic: for the parent, if the session did not end by itself.
+        diagnostic: why it ended, if it did not end by itself.
+        last_event: after which of its events a worker died.
         closing: what closed the turn that a lost worker left open; no ``on_events``
             told of it, because no worker said it.
     """
@@ -191,7 +192,13 @@ class Settlement(NamedTuple):
     outcome: Outcome
     exit: Exit | None
     diagnostic: str | None
+    last_event: str = ""
     closing: Sequence[Event] = ()
+
+    @property
+    def death(self) -> str:
+        """The diagnostic with the place where it happened, for whoever is told."""
+        return f"{self.diagnostic or ''} {self.last_event}".strip()
 
 
 class Director(Protocol):

@@ -99,18 +99,19 @@ class Endings:
             if not child.is_ended:
                 reason = f"its parent {session.path} is gone"
                 self._tree.kill(child, reason, "abort")
+        why = session.stop_reason or "its worker ended"
+        diagnostic, last = f"{why} ({exit})", _last_event(session)
         closing = closers(session.log.events)
         for event in closing:
             session.log.append_trusted(event)
         session.observed = len(session.log)
         self._tree.persist(session)
-        why = session.stop_reason or "its worker ended"
-        diagnostic = f"{why} ({exit})"
         if session.has_lost_store:
-            self._settle(session, diagnostic, closing)
+            self._settle(session, diagnostic, last, closing)
         else:
             session.when_durable(
-                len(session.log), lambda: self._settle(session, diagnostic, closing)
+                len(session.log),
+                lambda: self._settle(session, diagnostic, last, closing),
             )
 
     def not_durable(self, session: HubSession, problem: str) -> None:
@@ -128,6 +129,7 @@ class Endings:
         self,
         session: HubSession,
         diagnostic: str | None,
+        last_event: str = "",
         closing: Sequence[Event] = (),
     ) -> None:
         if session.is_ended:
@@ -138,7 +140,9 @@ class Endings:
         if diagnostic is not None:
             outcome = Outcome("error", outcome.output)
             ended_by = session.ended_by
-        settlement = Settlement(ended_by, outcome, session.exit, diagnostic, closing)
+        settlement = Settlement(
+            ended_by, outcome, session.exit, diagnostic, last_event, closing
+        )
         told = self._tree.director.on_settled(session.id, settlement)
         self._tree.notice(session, f"{outcome.stop_reason}: {outcome.text}")
         if session.parentage is not None:
@@ -167,10 +171,17 @@ class Endings:
             self._tree.orders.append(Done())
 
 
+def _last_event(session: HubSession) -> str:
+    if not session.log.events:
+        return "before its first event"
+    last = session.log.events[-1]
+    return f"after event {last.seq}, {last.type}"
+
+
 def _live_result(call_id: str, settlement: Settlement) -> JsonObject:
     """Build the tool result of a delegation from what the child came to."""
     result = delegation_result(settlement.outcome)
     if settlement.diagnostic is not None:
-        text = {"type": "text", "text": f"Diagnostic: {settlement.diagnostic}"}
+        text = {"type": "text", "text": f"Diagnostic: {settlement.death}"}
         result = {**result, "content": [*result["content"], text]}
     return {"block": {"type": "tool-result", "toolCallId": call_id, **result}}

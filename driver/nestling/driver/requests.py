@@ -20,7 +20,7 @@ from nestling.session.errors import JsonDomainError, SeedError, WireError
 from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import JsonObject, dumps, loads
 from nestling.session.spawn_path import child_path
-from nestling.wire.credit import Window
+from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES, Window
 from nestling.wire.messages import (
     Cancel,
     Chunks,
@@ -73,7 +73,11 @@ class Requests:
             session.id, message.call, message.purpose, message.turn, message.step
         )
         answer = self._tree.director.on_stream(request)
-        window = Window(message.credit_bytes, message.credit_frames)
+        # A worker may ask for less than the usual window, not for more.
+        window = Window(
+            min(message.credit_bytes, WINDOW_BYTES),
+            min(message.credit_frames, WINDOW_FRAMES),
+        )
         session.call = OpenCall(request, answer, window)
         self._tree.notice(session, f"call {message.call + 1}")
         self._serve(session, session.call)

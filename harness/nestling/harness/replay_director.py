@@ -218,7 +218,7 @@ class ReplayDirector:
         is_complete = account.logged == len(plan.recorded)
         died_as_recorded = plan.stops.kill_at is not None and is_complete
         if settlement.ended_by == "death" and not died_as_recorded:
-            self._differs(account, "worker-lost", f"{settlement.diagnostic}")
+            self._differs(account, "worker-lost", settlement.death)
             return None
         self._judge(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on

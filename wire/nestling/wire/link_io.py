@@ -17,6 +17,7 @@ How a socket is watched, for whoever edits this file:
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
@@ -86,7 +87,7 @@ def take(sock: Socket) -> tuple[zmq.Frame, list[bytes]]:
     return first, rest
 
 
-class Link:
+class Link(ABC):
     """Turns one socket on the running loop until it is closed.
 
     Args:
@@ -106,10 +107,11 @@ class Link:
 
     # --- for subclasses ---------------------------------------------------------
 
+    @abstractmethod
     def _receive(self) -> bool:
         """Take and handle one message; return False if there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _flush(self) -> None:
         """Try again to send what waits for room."""
 

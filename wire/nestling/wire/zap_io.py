@@ -56,6 +56,9 @@ class Doorkeeper(Link):
             self._on_refused(user, reason)
         return True
 
+    def _flush(self) -> None:
+        """Do nothing: an answer goes out at once, or its peer is gone."""
+
     def _decide(self, request: list[bytes]) -> tuple[str, str | None]:
         # version, request id, domain, address, identity, mechanism, user, token
         if len(request) != 8 or request[5] != b"PLAIN" or request[2] != DOMAIN:

@@ -1,0 +1,111 @@
+"""Who handles the signals that ask to stop: before, while and after a run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from nestling.harness.interrupts_io import (
+    exits_when_interrupted,
+    stop_signals,
+    unless_interrupted,
+)
+
+STOPS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def _own_handlers() -> Iterator[None]:
+    """Give back the handlers that the test run has."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _handlers() -> list[object]:
+    return [signal.getsignal(number) for number in STOPS]
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_ends_the_program_where_it_is(number: signal.Signals) -> None:
+    with pytest.raises(SystemExit) as caught, exits_when_interrupted():
+        signal.raise_signal(number)
+    assert caught.value.code == 130
+    # What Python does to end is not disturbed any more.
+    assert _handlers() == [signal.SIG_IGN] * 3
+    signal.raise_signal(number)
+
+
+def test_a_program_that_ends_is_not_disturbed_either() -> None:
+    with exits_when_interrupted():
+        assert signal.SIG_IGN not in _handlers()
+    assert _handlers() == [signal.SIG_IGN] * 3
+
+
+def test_work_that_nobody_disturbs() -> None:
+    before = _handlers()
+
+    async def work() -> str:
+        assert all(handler not in before for handler in _handlers())
+        return "done"
+
+    assert asyncio.run(unless_interrupted(work)) == "done"
+    assert _handlers() == before
+
+
+def test_work_that_fails() -> None:
+    before = _handlers()
+
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(unless_interrupted(work))
+    assert _handlers() == before
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_signal_arrives_where_the_work_waits(number: signal.Signals) -> None:
+    done: list[str] = []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(number)
+            done.append("what it was at")
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                signal.raise_signal(number)
+                await anyio.lowlevel.checkpoint()
+                done.append("cleaning up")
+
+    assert asyncio.run(unless_interrupted(work)) is None
+    assert done == ["what it was at", "cleaning up"]
+    # Nothing but the end is left to do.
+    assert _handlers() == [signal.SIG_IGN] * 3
+
+
+def test_a_signal_in_the_last_moment_counts() -> None:
+    async def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "done"
+
+    assert asyncio.run(unless_interrupted(work)) is None
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    assert stop_signals() == [signal.SIGINT, signal.SIGTERM]
+
+    async def work() -> str:
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        signal.raise_signal(signal.SIGHUP)
+        return "done"
+
+    assert asyncio.run(unless_interrupted(work)) == "done"
