@@ -136,7 +136,7 @@ def test_an_answer_that_hangs() -> None:
     peer = kit.peer()
     peer.begin()
     assert shown(peer.stream()) == ["Chunks"]
-    assert kit.hub.waiting() == [("/", "call 0")]
+    assert kit.hub.waiting() == [("/", "call 1")]
     peer.stream()
     check_killed(kit, "a second stream request while a call is open")
 
@@ -256,7 +256,7 @@ def test_a_second_request_while_the_first_waits_for_the_disk() -> None:
 def test_a_request_for_more_than_was_uploaded_is_never_served() -> None:
     kit, _ = calling(length=3)
     assert kit.director.calls == []
-    assert kit.hub.waiting() == [("/", "call 0")]
+    assert kit.hub.waiting() == [("/", "call 1")]
 
 
 def test_the_order_of_what_is_written() -> None:

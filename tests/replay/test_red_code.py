@@ -281,7 +281,7 @@ def test_a_hang_that_looks_as_recorded() -> None:
     replay = replayed(with_session(scenario, SPAWN, script=(call,)))
     assert dict(replay.runner.stalled) == {
         "/": f"its child {SPAWN}",
-        SPAWN: "call 0",
+        SPAWN: "call 1",
     }
     assert replay.kinds == []  # a stall is judged by who ends the run
     assert not replay.account("/").is_different

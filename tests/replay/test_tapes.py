@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from compose.trees import TREES
 from nestling.harness.crashes import crash_point
+from nestling.harness.scenario import build_scenario
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.tapes import is_summary_call, make_tape
 from nestling.session.boundary import own_events
 from nestling.session.errors import UnreadableError, WireError
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, dumps, loads
-from nestling.session.reading import Recording
+from nestling.session.reading import Recording, read_recording
 from nestling.session.surface import is_replacement
 from nestling.worker.tape import (
     Call,
@@ -39,7 +40,7 @@ from nestling.worker.tape import (
 )
 from support.corpus import dsh_folders, needs_corpus
 from support.logs import Log, text_chunks
-from support.replays import recordings_of
+from support.replays import recordings_of, replayed
 
 MARKERS = {
     "turn/start": TurnStart,
@@ -299,3 +300,28 @@ JSONS: st.SearchStrategy[Json] = st.recursive(
 def test_any_json_is_a_tape_or_refused(value: list[Json]) -> None:
     with suppress(WireError):
         decode_tape(dumps(value))
+
+
+def test_a_log_without_a_request_header_still_names_who_answered() -> None:
+    recording = recordings_of(TREES["plain_answer"]())[0]
+    tape = make_tape(recording)
+    assert {item.model for item in tape.items if type(item) is Message} == {None}
+    bare = _without(recording, "request/header")
+    tape = make_tape(bare)
+    assert {i.model for i in tape.items if type(i) is Message} == {"scripted-1"}
+    replay = replayed(build_scenario("bare", [bare]))
+    assert replay.problems == []
+
+
+def _without(recording: Recording, kind: str) -> Recording:
+    """Leave out the one event of a type, and point citations where they now stand."""
+    gone = next(event.seq for event in recording.events if event.type == kind)
+    kept = []
+    for event in [*recording.events[:gone], *recording.events[gone + 1 :]]:
+        row = event.row()
+        row["seq"] -= event.seq > gone
+        if "sourceEventSeqs" in row:
+            row["sourceEventSeqs"] = [n - (n > gone) for n in row["sourceEventSeqs"]]
+        kept.append(row)
+    body = b"".join(dumps(row) + b"\n" for row in [recording.header.row(), *kept])
+    return read_recording(body, recording.name)

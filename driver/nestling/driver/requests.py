@@ -60,7 +60,7 @@ class Requests:
                 f"call {message.call} was opened, expected {session.calls_started}"
             )
         session.is_opening = True
-        session.waits_for = f"call {message.call}"
+        session.waits_for = f"call {message.call + 1}"
         session.when_durable(message.length, lambda: self._open(session, message))
 
     def _open(self, session: HubSession, message: Stream) -> None:

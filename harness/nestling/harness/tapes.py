@@ -82,6 +82,8 @@ class _TapeWriter:
         self._is_in_call = False
         self._was_cut = False
         self._calls_in_turn = 0
+        inherited = recording.events[: recording.header.seed_length]
+        self._has_header = any(e.type == "request/header" for e in inherited)
         calls = own_tool_calls(recording)
         self._block_of_call = {call.seq: call.block for call in calls}
         self._block_of_result = {
@@ -124,6 +126,7 @@ class _TapeWriter:
     # --- inputs ----------------------------------------------------------------
 
     def _input(self, event: Event) -> None:
+        self._has_header = self._has_header or event.type == "request/header"
         if self._is_in_call:
             self._inputs.append(CallInput(self._chunks, event.content()))
             return
@@ -142,7 +145,7 @@ class _TapeWriter:
             case "step/start":
                 self.items.append(StepStart(data["turn"], data["step"]))
             case "assistant/message":
-                self.items.append(Message(data["message"]["id"]))
+                self.items.append(self._message(data["message"]))
             case "tool/call":
                 self.items.append(ToolCall(self._block(event, self._block_of_call)))
             case "tool/result":
@@ -152,6 +155,13 @@ class _TapeWriter:
                 self.items.append(StepEnd())
             case "turn/end":
                 self._turn_end(event)
+
+    def _message(self, message: JsonObject) -> Message:
+        source = message.get("source", {})
+        provider, model = source.get("provider"), source.get("model")
+        if self._has_header or type(provider) is not str or type(model) is not str:
+            return Message(message["id"])
+        return Message(message["id"], provider, model)
 
     def _block(self, event: Event, blocks: Mapping[int, int]) -> int:
         block = blocks.get(event.seq)

@@ -67,14 +67,16 @@ class HubSocket(Link):
         self._peers: dict[bytes, _Peer] = {}
         self._stuck: dict[bytes, _Peer] = {}
         self._zmq = zmq.Context()
-        # libzmq looks the handler up when a peer comes: it must be there first.
-        self._door = Doorkeeper(self._zmq, admission, on_refused)
-        try:
-            super().__init__(self._bind(endpoint))
-        except zmq.ZMQError as error:
-            self._door.close()
-            self._zmq.destroy(0)
-            raise WireError(f"cannot bind {endpoint!r}: {error}") from error
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._zmq.destroy, 0)
+            try:
+                # libzmq looks the handler up when a peer comes: it goes first.
+                self._door = Doorkeeper(self._zmq, admission, on_refused)
+                undo.callback(self._door.close)
+                super().__init__(self._bind(endpoint))
+            except zmq.ZMQError as error:
+                raise WireError(f"cannot bind {endpoint!r}: {error}") from error
+            undo.pop_all()
 
     def _bind(self, endpoint: str) -> Socket:
         sock = new_socket(self._zmq, zmq.ROUTER)

@@ -189,8 +189,13 @@ class TurnLoop:
         call.folded = Folded(fold_interrupted(call.chunks), STOP, usage, None)
         self._outcome.cancelled_by = cause
 
-    def commit(self, message_id: str) -> None:
-        """Log the assistant message that the last call came to."""
+    def commit(self, message_id: str, route: Route | None = None) -> None:
+        """Log the assistant message that the last call came to.
+
+        Args:
+            message_id: the message's id.
+            route: who answered; what the log's last request header says by default.
+        """
         call = self._call
         if call is None or call.is_open or call.has_failed or call.folded is None:
             raise self._error("an assistant message")
@@ -199,13 +204,15 @@ class TurnLoop:
             raise LoopError("the cut call left nothing readable, so it has no message")
         self._add(
             "assistant/message",
-            self._message_data(call, call.folded, message_id),
+            self._message_data(call, call.folded, message_id, route or self._route),
             sourceEventSeqs=call.seqs,
         )
         self._tools = ToolBatch(call.folded.blocks)
 
-    def _message_data(self, call: _Call, folded: Folded, message_id: str) -> JsonObject:
-        source: JsonObject = {"kind": "model", **self._route._asdict()}
+    def _message_data(
+        self, call: _Call, folded: Folded, message_id: str, route: Route
+    ) -> JsonObject:
+        source: JsonObject = {"kind": "model", **route._asdict()}
         if folded.replay_state is not None:
             source["replayState"] = folded.replay_state
         message = {

@@ -63,9 +63,16 @@ class Call(_Item, frozen=True, tag="call"):
 
 
 class Message(_Item, frozen=True, tag="assistant/message"):
-    """The assistant message of the last call, under its recorded id."""
+    """The assistant message of the last call, under its recorded id.
+
+    Attributes:
+        provider: who answered, in a log where no request header says so.
+        model: which model did, likewise.
+    """
 
     id: str
+    provider: str | None = None
+    model: str | None = None
 
 
 class ToolCall(_Item, frozen=True, tag="tool/call"):

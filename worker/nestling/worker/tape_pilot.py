@@ -11,6 +11,7 @@ from __future__ import annotations
 from nestling.session.errors import LoopError
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
+from nestling.worker.loop import Route
 from nestling.worker.tape import (
     Call,
     CallInput,
@@ -71,7 +72,7 @@ class TapePilot:
             case Call():
                 return self._walk_call(item)
             case Message():
-                loop.commit(item.id)
+                loop.commit(item.id, _route(item))
             case ToolCall():
                 self._endpoint.start_tool(loop.dispatch(item.block))
             case ToolResult():
@@ -151,6 +152,12 @@ class TapePilot:
             loop.cancel(cause)
         loop.end_turn(item.reason)
         return True
+
+
+def _route(item: Message) -> Route | None:
+    if item.provider is None or item.model is None:
+        return None
+    return Route(item.provider, item.model)
 
 
 def _kind(item: Item) -> str:
