@@ -50,6 +50,21 @@ def test_a_message_that_knows_more_replaces_it(message: str) -> None:
     assert str(_Documented(message)) == message
 
 
+@pytest.mark.parametrize("length", [2000, 2001, 5000])
+def test_a_long_message_is_cut_in_the_middle(length: int) -> None:
+    message = "".join(chr(ord("a") + n * 26 // length) for n in range(length))
+    text = str(UnreadableError(message))
+    if length == 2000:
+        assert text == message
+    else:
+        assert text == f"{message[:1000]} … {message[-1000:]}"
+    assert len(text) <= 2003
+
+
+def test_escapes_count_as_what_they_become() -> None:
+    assert len(str(UnreadableError("\ud83d" * 2000))) == 2003
+
+
 def test_lone_surrogates_are_shown_as_escapes() -> None:
     """Fault G1: an id from a log must not break the terminal."""
     assert str(UnreadableError("id \ud83d!")) == "id \\ud83d!"

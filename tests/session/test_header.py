@@ -77,7 +77,6 @@ def test_fields_are_changed_and_removed_in_a_copy() -> None:
         {"turn": 1, "step": 1, "context": "fork", "callId": 1},
         {"turn": 1, "step": 1, "context": "fork", "block": 0, "key": "k"},
         {"turn": 1, "step": 1, "context": "\ud800"},
-        {"turn": 1, "step": 1, "context": "fork", "\ud800": 1},
     ],
 )
 def test_a_bad_spawned_by_is_refused(spawned_by: Any) -> None:

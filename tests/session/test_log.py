@@ -70,7 +70,7 @@ def test_the_seed_is_not_shared() -> None:
 _REFUSED: list[tuple[Event, str]] = [
     (Event(9, "x", 0, {}), "event has seq 9, the log continues at 8"),
     (Event(7, "x", 0, {}), "event has seq 7, the log continues at 8"),
-    (Event(8, "x", 0, {"a": [math.nan]}), r"x data \.a\[0\]: nan is not"),
+    (Event(8, "x", 0, {"a": [math.nan]}), r"x data a\[0\]: nan is not"),
     (Event(8, "x", 0, -0.0), "x data value: negative zero"),
     (Event(8, "x", 0, b""), "bytes is not a JSON value"),
     (Event(8, "x", 0, 2**53), "beyond"),
@@ -132,7 +132,7 @@ def test_what_was_accepted_reads_back() -> None:
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (Event(8, "turn/start", 0, {"turn": 2}), "leaves turn 2 open"),
+        (Event(8, "turn/start", 0, {"turn": 2}), "leave turn 2 open"),
         (Event(9, "x", 0, {}), "seed event 8 has seq 9"),
         (Event(8, "turn/start", 0, None), "seed event 8: data of turn/start"),
         (

@@ -107,13 +107,40 @@ def _result(**changes: Any) -> JsonObject:
     return {**_PLACE, "message": {**_RESULT, **changes}}
 
 
+def _ended(kind: str, **more: Any) -> JsonObject:
+    return {"turn": 1, "reason": {"kind": kind, **more}}
+
+
+def _finished(reason: JsonObject) -> JsonObject:
+    return {**_PLACE, "chunk": {"type": "finish", "reason": reason}}
+
+
+def _routed(**names: str) -> JsonObject:
+    return {"header": {"config": {"provider": "p", "model": "m", **names}}}
+
+
 _BLOCK = _RESULT["content"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("turn/end", _ended("aborted")),
+        ("turn/end", _ended("aborted", reason={})),
+        ("turn/end", _ended("error", reason="any")),
+        ("assistant/chunk", _finished({"kind": ""})),
+        ("request/header", _routed(provider="", model="")),
+        ("request/header", _routed(provider="😀" * 256, model="é" * 256)),
+    ],
+)
+def test_what_is_still_well_formed(kind: str, data: JsonObject) -> None:
+    assert shape_problem(Event(0, kind, 0, data)) is None
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "words"),
     [
-        ("turn/start", {"turn": True}, "turn must be an integer >= 0, found True"),
+        ("turn/start", {"turn": True}, "turn must be an integer >= 0, found true"),
         ("turn/start", {"turn": 1.0}, "turn must be"),
         ("step/start", {"turn": 1, "step": -1}, "step must be"),
         ("turn/end", {"turn": 1, "reason": "completed"}, "reason must be an object"),
@@ -133,10 +160,21 @@ _BLOCK = _RESULT["content"][0]
         (
             "tool/result",
             _result(source={"callId": "d"}),
-            "answers 'c', the message 'd'",
+            'answers "c", the message "d"',
         ),
+        ("turn/start", {"turn": "9" * 5000}, f'"{"9" * 59} … {"9" * 59}"'),
+        ("turn/end", _ended("aborted", reason="user"), "cause of an abort must be an"),
+        ("turn/end", _ended("aborted", reason=None), "cause of an abort must be an"),
+        ("assistant/chunk", {**_PLACE, "chunk": {"type": "\ud800"}}, '"\\ud800"'),
+        ("assistant/chunk", _finished({}), "reason of a finish chunk must have a kind"),
+        ("assistant/chunk", _finished({"kind": 1}), "must have a kind"),
+        ("assistant/chunk", _finished({"kind": None}), "must have a kind"),
         ("request/header", {"header": {}}, "header must be an object with a config"),
         ("request/header", {"header": {"config": {"provider": "p"}}}, "config.model"),
+        ("request/header", _routed(provider="p" * 257), "provider must be a string of"),
+        ("request/header", _routed(model="m" * 257), "at most 256 whole characters"),
+        ("request/header", _routed(model="x\ud800"), 'found "x\\ud800"'),
+        ("request/header", _routed(provider="\udfff"), 'found "\\udfff"'),
     ],
 )
 def test_malformed_shapes(kind: str, data: JsonObject, words: str) -> None:

@@ -186,6 +186,23 @@ def test_only_the_last_header_counts() -> None:
     assert _digest(*changed) == _digest(_header(0), _header(1), _user(2))
 
 
+def test_the_route_is_what_the_last_header_says() -> None:
+    assert _surface().route == ("", "")
+    assert _surface(_user(0)).route == ("", "")
+    surface = _surface(_header(0), _user(1), _header(2, model="m2", provider="p2"))
+    assert surface.route == ("p2", "m2")
+    assert _surface(_header(0, model="m2"), _header(1)).route == ("p", "m")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"header": {"config": {"model": 1}}}])
+def test_a_malformed_header_leads_nowhere(data: Any) -> None:
+    """An old recording may hold one, and is read all the same."""
+    surface = Surface()
+    surface.append(_header(0))
+    surface.append(Event(1, "request/header", 0, data))
+    assert surface.route == ("", "")
+
+
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_any_replacements_agree_with_a_list(choice: st.DataObject) -> None:

@@ -108,16 +108,18 @@ def test_every_end_of_a_turn_is_a_boundary_and_nothing_inside_one() -> None:
             check_boundary(log.events, length)
             check_seed(log.events[:length])
             continue
-        with pytest.raises(SeedError, match=r"leaves turn|inside the model call"):
+        with pytest.raises(SeedError, match=r"leave turn|inside the model call"):
             check_boundary(log.events, length)
-        with pytest.raises(SeedError, match="leaves turn"):
+        with pytest.raises(SeedError, match="leave turn"):
             check_seed(log.events[:length])
 
 
 def test_a_boundary_beyond_the_log_is_refused() -> None:
-    with pytest.raises(SeedError, match="seedLength 17 is beyond the log of 16 events"):
+    with pytest.raises(
+        SeedError, match="17 is beyond the log, expected at most its 16"
+    ):
         check_boundary(_two_turns().events, 17)
-    with pytest.raises(SeedError, match="seedLength 1 is beyond the log of 0 events"):
+    with pytest.raises(SeedError, match="1 is beyond the log, expected at most its 0"):
         check_boundary([], 1)
     check_boundary([], 0)
 
@@ -125,7 +127,7 @@ def test_a_boundary_beyond_the_log_is_refused() -> None:
 def test_an_open_turn_is_named() -> None:
     log = _two_turns()
     log.start_turn()
-    with pytest.raises(SeedError, match="seed of 17 events leaves turn 3 open"):
+    with pytest.raises(SeedError, match="17 inherited events leave turn 3 open"):
         check_boundary(log.events, 17)
 
 

@@ -38,7 +38,10 @@ def check_seed(seed: Sequence[Event]) -> None:
             raise SeedError(f"seed event {position}: {problem}")
     turn = tracked(seed).turn
     if turn is not None:
-        raise SeedError(f"the seed of {len(seed)} events leaves turn {turn} open")
+        raise SeedError(
+            f"the {len(seed)} inherited events leave turn {turn} open, "
+            "expected them to end between turns"
+        )
 
 
 def check_boundary(events: Sequence[Event], seed_length: int) -> None:
@@ -49,13 +52,14 @@ def check_boundary(events: Sequence[Event], seed_length: int) -> None:
     """
     if seed_length > len(events):
         raise SeedError(
-            f"seedLength {seed_length} is beyond the log of {len(events)} events"
+            f"seedLength {seed_length} is beyond the log, "
+            f"expected at most its {len(events)} events"
         )
     if _is_inside_call(events, seed_length):
         place = events[seed_length].data
         raise SeedError(
             f"seedLength {seed_length} lies inside the model call of "
-            f"turn {place['turn']}, step {place['step']}"
+            f"turn {place['turn']}, step {place['step']}, expected between turns"
         )
     check_seed(events[:seed_length])
 

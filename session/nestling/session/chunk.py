@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nestling.session.jsontext import Json, JsonObject
+from nestling.session.jsontext import Json, JsonObject, shown
 
 _FIELDS: Final[dict[str, dict[str, type]]] = {
     "block-start": {"index": int, "blockType": str},
@@ -37,10 +37,12 @@ def chunk_problem(value: Json) -> str | None:
         return "a chunk must be an object"
     kind = value.get("type")
     if type(kind) is not str or kind not in _FIELDS:
-        return f"a chunk must have a known type, found {kind!r}"
+        return f"a chunk must have a known type, found {shown(kind)}"
     for key, expected in _FIELDS[kind].items():
         if type(value.get(key)) is not expected:
             return f"{key} of a {kind} chunk must be {expected.__name__}"
+    if kind == "finish" and type(value["reason"].get("kind")) is not str:
+        return "reason of a finish chunk must have a kind"
     if kind == "tool-call-delta" and type(value.get("name", "")) is not str:
         return "name of a tool-call-delta chunk must be str"
     return None

@@ -6,6 +6,11 @@ the file, line, session or call, what was found and what was expected.
 
 from __future__ import annotations
 
+from typing import Final
+
+LONGEST: Final = 2000
+"""A message is cut in the middle beyond so many characters: it may quote anything."""
+
 
 class NestlingError(Exception):
     """Nestling could not do what was asked."""
@@ -13,7 +18,10 @@ class NestlingError(Exception):
     def __init__(self, message: str | None = None) -> None:
         text = message if message is not None else self.default_message()
         # Ids and types may hold lone surrogates, which no terminal can be sent.
-        super().__init__(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+        super().__init__(text)
 
     @classmethod
     def default_message(cls) -> str:
@@ -55,3 +63,44 @@ class LoopError(NestlingError):
 
 class ToolArgumentError(NestlingError):
     """A tool was called with arguments that it cannot take."""
+
+
+class ToolSignatureError(NestlingError):
+    """A function cannot be made a tool that a model is shown."""
+
+
+class AgentReferenceError(NestlingError):
+    """An agent reference does not lead to an agent that a worker can load."""
+
+
+class ScriptedModelError(NestlingError):
+    """A scripted model was told to answer in a way that it cannot play."""
+
+
+class ProviderError(NestlingError):
+    """A model provider could not answer a call."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        code: str = "UNKNOWN",
+        retry_after_ms: int | None = None,
+    ) -> None:
+        """Make the error that a provider raises when its stream fails.
+
+        Args:
+            message: one sentence; the class's own by default.
+            code: the failure's code in the log, by which a retry policy decides:
+                ``RATE_LIMIT``, ``SERVER``, ``TIMEOUT``, ``TRANSPORT`` and so on.
+            retry_after_ms: how long the provider asks to be left alone, milliseconds.
+        """
+        super().__init__(message)
+        self.code = code
+        self.retry_after_ms = retry_after_ms
+
+    def failure(self) -> dict[str, str | int]:
+        """Return the failure as a finish chunk of the log holds it."""
+        failure: dict[str, str | int] = {"message": str(self), "code": self.code}
+        if self.retry_after_ms is not None:
+            failure["providerRetryAfterMs"] = self.retry_after_ms
+        return failure

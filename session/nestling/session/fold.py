@@ -11,11 +11,15 @@ A surrogate pair that a model split over two deltas joins here.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from nestling.session.errors import UnreadableError
 from nestling.session.jsontext import Json, JsonObject
+
+# Looked up here, because a process that is out of descriptors cannot load a codec.
+_UTF16 = codecs.lookup("utf-16-le")
 
 STOP: JsonObject = {"kind": "stop"}
 
@@ -177,5 +181,5 @@ def joined(text: str) -> str:
     """Join surrogate pairs whose halves arrived separately; lone ones stay."""
     if not any("\ud800" <= char <= "\udfff" for char in text):
         return text
-    utf16 = text.encode("utf-16-le", "surrogatepass")
-    return utf16.decode("utf-16-le", "surrogatepass")
+    halves, _ = _UTF16.encode(text, "surrogatepass")
+    return _UTF16.decode(halves, "surrogatepass")[0]

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from nestling.session.errors import UnreadableError
-from nestling.session.jsontext import Json, JsonObject, is_int0
+from nestling.session.jsontext import Json, JsonObject, is_int0, shown
 
 FORMAT_VERSION: Final = 0
 
@@ -78,7 +78,7 @@ class Header(msgspec.Struct, frozen=True):
     def spawned_by(self) -> SpawnedBy | None:
         """Where in its parent this session was delegated, if stated."""
         stated = self.fields.get("spawnedBy")
-        return None if stated is None else msgspec.convert(stated, SpawnedBy)
+        return None if stated is None else _spawned_by(stated)
 
     def with_fields(self, **changes: Json) -> Header:
         """Return a copy with some fields set, or removed where the value is None."""
@@ -109,7 +109,7 @@ def header_from_row(row: JsonObject) -> Header:
     """
     if row.get("type") != "session":
         raise UnreadableError(
-            f"the first line must be a session header, found type {row.get('type')!r}"
+            f"the first line must be a session header, found type {shown(row.get('type'))}"
         )
     version = row.get("version", FORMAT_VERSION)
     if type(version) is not int or version != FORMAT_VERSION:
@@ -125,11 +125,23 @@ def header_from_row(row: JsonObject) -> Header:
     return Header(row.get("id", ""), row.get("createdAt", 0), fields)
 
 
+def _spawned_by(stated: JsonObject) -> SpawnedBy:
+    return SpawnedBy(
+        stated["turn"],
+        stated["step"],
+        stated["context"],
+        stated.get("block"),
+        stated.get("n", 0),
+        stated.get("key"),
+        stated.get("callId"),
+    )
+
+
 def _version_text(version: Json) -> str:
     newer = type(version) is int and version > FORMAT_VERSION
     advice = " (a newer Nestling may read it)" if newer else ""
     return (
-        f"session format version {version!r} is unknown, "
+        f"session format version {shown(version)} is unknown, "
         f"expected {FORMAT_VERSION}{advice}"
     )
 
@@ -139,15 +151,15 @@ def _field_problem(row: JsonObject) -> str | None:
         if key in row:
             return f"{key} is a retired field"
     if "id" in row and type(row["id"]) is not str:
-        return f"id must be a string, found {row['id']!r}"
+        return f"id must be a string, found {shown(row['id'])}"
     for key in ("createdAt", "seedLength", "delegationDepth"):
         if key in row and not is_int0(row[key]):
-            return f"{key} must be an integer >= 0, found {row[key]!r}"
+            return f"{key} must be an integer >= 0, found {shown(row[key])}"
     for key in _OPTIONAL_STRINGS:
         if key in row and type(row[key]) is not str:
-            return f"{key} must be a string, found {row[key]!r}"
+            return f"{key} must be a string, found {shown(row[key])}"
     if "seedDigest" in row and not _is_digest(row["seedDigest"]):
-        return f"seedDigest must be 64 hex digits, found {row['seedDigest']!r}"
+        return f"seedDigest must be 64 hex digits, found {shown(row['seedDigest'])}"
     return _spawned_by_problem(row["spawnedBy"]) if "spawnedBy" in row else None
 
 
@@ -160,17 +172,19 @@ def _is_digest(value: Json) -> bool:
 
 
 def _spawned_by_problem(value: Json) -> str | None:
-    try:
-        spawned_by = msgspec.convert(value, SpawnedBy)
-    except msgspec.ValidationError as error:
-        return f"spawnedBy: {error}"
-    except UnicodeEncodeError:
-        return f"spawnedBy: a key is not valid Unicode, found {value!r}"
-    numbers = (spawned_by.turn, spawned_by.step, spawned_by.block, spawned_by.n)
-    if any(number is not None and number < 0 for number in numbers):
-        return f"spawnedBy: numbers must be >= 0, found {value!r}"
-    if spawned_by.context not in ("fork", "spawn"):
-        return f"spawnedBy.context must be fork or spawn, found {spawned_by.context!r}"
-    if spawned_by.block is not None and spawned_by.key is not None:
+    if type(value) is not dict:
+        return f"spawnedBy must be an object, found {shown(value)}"
+    for key in ("turn", "step", "block", "n"):
+        is_absent = key not in value and key in ("block", "n")
+        if not is_absent and not is_int0(value.get(key)):
+            found = shown(value.get(key))
+            return f"spawnedBy.{key} must be an integer >= 0, found {found}"
+    for key in ("key", "callId"):
+        if key in value and type(value[key]) is not str:
+            return f"spawnedBy.{key} must be a string, found {shown(value[key])}"
+    if value.get("context") not in ("fork", "spawn"):
+        found = shown(value.get("context"))
+        return f"spawnedBy.context must be fork or spawn, found {found}"
+    if "block" in value and "key" in value:
         return "spawnedBy names both a block and a key, expected one"
     return None

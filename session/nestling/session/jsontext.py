@@ -28,14 +28,20 @@ JsonObject: TypeAlias = dict[str, Any]
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 MAX_DEPTH: Final = 200
+_SNIPPET: Final = 20
 
 # orjson turns integers outside of 64 bits into floats, exact or not; those, and what
 # only looks like them, are read by the standard library.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 
 
-def loads(text: bytes | str) -> Json:
+def loads(text: bytes | str, wraps: int = 0) -> Json:
     """Parse one JSON text.
+
+    Args:
+        text: UTF-8, or a string.
+        wraps: how many levels lie around values of the domain (a row around an
+            event's data is one); so much deeper the text may be nested.
 
     Integers beyond ``MAX_SAFE_INTEGER`` come back as floats where that is exact,
     because the format's other writers have no other numbers.
@@ -52,7 +58,7 @@ def loads(text: bytes | str) -> Json:
             value = _loads_standard(text)
     if _is_scalar_domain_safe(value):
         return value
-    return _checked_copy(value)
+    return _checked_copy(value, wraps)
 
 
 def _may_hold_long_integer(text: bytes | str) -> bool:
@@ -64,17 +70,22 @@ def _loads_standard(text: bytes | str) -> Json:
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise JsonDomainError(f"invalid UTF-8 at byte {error.start}") from None
+        raise JsonDomainError(
+            f"byte {error.start} is no UTF-8, expected JSON in UTF-8"
+        ) from None
     try:
         return json.loads(decoded, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
+        found = decoded[error.pos : error.pos + _SNIPPET] or "the end"
         raise JsonDomainError(
-            f"not JSON: {error.msg} at character {error.pos}"
+            f"not JSON: found {found!r} at character {error.pos}, expected JSON"
         ) from None
     except RecursionError:
         raise JsonDomainError(f"nested deeper than {MAX_DEPTH} levels") from None
-    except ValueError as error:  # an integer with more digits than Python converts
-        raise JsonDomainError(f"not JSON: {error}") from None
+    except ValueError:  # an integer with more digits than Python converts
+        raise JsonDomainError(
+            "an integer of thousands of digits, expected at most ±(2**53 - 1)"
+        ) from None
 
 
 def _refuse_constant(name: str) -> None:
@@ -85,13 +96,13 @@ def _is_scalar_domain_safe(value: Json) -> bool:
     return value is None or type(value) in (bool, str)
 
 
-def _checked_copy(value: Json) -> Json:
+def _checked_copy(value: Json, wraps: int) -> Json:
     """Check the domain of a parsed value, turning exact large integers to floats."""
     try:
-        check(value)
+        check(value, wraps)
     except JsonDomainError:
-        value = _with_exact_floats(value, 0)
-        check(value)
+        value = _with_exact_floats(value, -wraps)
+        check(value, wraps)
     return value
 
 
@@ -111,17 +122,21 @@ def _with_exact_floats(value: Json, depth: int) -> Json:
     return value
 
 
-def check(value: Json) -> None:
+def check(value: Json, wraps: int = 0) -> None:
     """Check that `value` lies in the JSON domain.
+
+    Args:
+        value: anything.
+        wraps: how many levels lie around values of the domain (see ``loads``).
 
     Raises:
         JsonDomainError: naming the place inside `value`, what was found there and
             what was expected.
     """
-    problem = _problem(value, 0)
+    problem = _problem(value, -wraps)
     if problem is not None:
         place, text = problem
-        raise JsonDomainError(f"{place or 'value'}: {text}")
+        raise JsonDomainError(f"{place.removeprefix('.') or 'value'}: {text}")
 
 
 def _problem(value: Json, depth: int) -> tuple[str, str] | None:
@@ -205,6 +220,15 @@ def _with_integers(value: Json) -> Json:
     if kind is dict:
         return {key: _with_integers(item) for key, item in value.items()}
     return value
+
+
+def shown(value: Json, limit: int = 120) -> str:
+    """Write a value for an error message: as JSON, shortened in the middle."""
+    text = dumps(value).decode("utf-8")
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} … {text[-half:]}"
 
 
 def is_int0(value: Json) -> bool:

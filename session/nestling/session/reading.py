@@ -17,6 +17,9 @@ from nestling.session.header import Header, header_from_row
 from nestling.session.jsontext import Json, JsonObject, is_int0, is_safe_int, loads
 from nestling.session.packing import is_packed, unpack
 
+_ROW_WRAPS = 1
+"""A row is one level around an event's data."""
+
 
 class Recording(NamedTuple):
     """One recorded session.
@@ -89,7 +92,7 @@ def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _object(text: bytes) -> JsonObject:
     try:
-        value = loads(text)
+        value = loads(text, _ROW_WRAPS)
     except JsonDomainError as error:
         raise UnreadableError(str(error)) from None
     if type(value) is not dict:

@@ -12,7 +12,10 @@ from typing import Final, TypeAlias
 from nestling.session.chunk import chunk_problem
 from nestling.session.errors import AppendError
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, JsonObject, is_int0
+from nestling.session.jsontext import Json, JsonObject, is_int0, shown
+
+LONGEST_NAME: Final = 256
+"""Names of providers and models have at most so many characters."""
 
 _Check: TypeAlias = Callable[[JsonObject], str | None]
 
@@ -43,7 +46,7 @@ def _numbers(*keys: str) -> _Check:
     def check(data: JsonObject) -> str | None:
         for key in keys:
             if not is_int0(data.get(key)):
-                return f"{key} must be an integer >= 0, found {data.get(key)!r}"
+                return f"{key} must be an integer >= 0, found {shown(data.get(key))}"
         return None
 
     return check
@@ -55,7 +58,9 @@ _place = _numbers("turn", "step")
 def _turn_end(data: JsonObject) -> str | None:
     reason = data.get("reason")
     if type(reason) is not dict or type(reason.get("kind")) is not str:
-        return f"reason must be an object with a kind, found {reason!r}"
+        return f"reason must be an object with a kind, found {shown(reason)}"
+    if reason["kind"] == "aborted" and type(reason.get("reason", {})) is not dict:
+        return f"the cause of an abort must be an object, found {shown(reason)}"
     return _numbers("turn")(data)
 
 
@@ -75,9 +80,11 @@ def _message_problem(message: Json, role: str) -> str | None:
     if type(message) is not dict:
         return "message must be an object"
     if type(message.get("id")) is not str or not message["id"]:
-        return f"message id must be a non-empty string, found {message.get('id')!r}"
+        return (
+            f"message id must be a non-empty string, found {shown(message.get('id'))}"
+        )
     if message.get("role") != role:
-        return f"message role must be {role!r}, found {message.get('role')!r}"
+        return f"message role must be {role!r}, found {shown(message.get('role'))}"
     content = message.get("content")
     if type(content) is not list:
         return "message content must be a list of blocks"
@@ -86,7 +93,7 @@ def _message_problem(message: Json, role: str) -> str | None:
 
 def _block_problem(block: Json) -> str | None:
     if type(block) is not dict or type(block.get("type")) is not str:
-        return f"a content block must be an object with a type, found {block!r}"
+        return f"a content block must be an object with a type, found {shown(block)}"
     if block["type"] == "tool-call":
         for key in ("id", "name", "arguments"):
             if type(block.get(key)) is not str:
@@ -97,7 +104,7 @@ def _block_problem(block: Json) -> str | None:
 def _tool_call(data: JsonObject) -> str | None:
     for key in ("callId", "name", "arguments"):
         if type(data.get(key)) is not str:
-            return f"{key} must be a string, found {data.get(key)!r}"
+            return f"{key} must be a string, found {shown(data.get(key))}"
     return _place(data)
 
 
@@ -114,8 +121,8 @@ def _tool_result(data: JsonObject) -> str | None:
         return "message must hold exactly one tool-result block"
     if blocks[0].get("toolCallId") != source["callId"]:
         return (
-            f"the block answers {blocks[0].get('toolCallId')!r}, "
-            f"the message {source['callId']!r}"
+            f"the block answers {shown(blocks[0].get('toolCallId'))}, "
+            f"the message {shown(source['callId'])}"
         )
     return None
 
@@ -126,9 +133,18 @@ def _request_header(data: JsonObject) -> str | None:
     if type(config) is not dict:
         return "header must be an object with a config"
     for key in ("provider", "model"):
-        if type(config.get(key)) is not str:
-            return f"config.{key} must be a string, found {config.get(key)!r}"
+        name = config.get(key)
+        if type(name) is not str or len(name) > LONGEST_NAME or not _is_whole(name):
+            return (
+                f"config.{key} must be a string of at most {LONGEST_NAME} "
+                f"whole characters, found {shown(name)}"
+            )
     return None
+
+
+def _is_whole(text: str) -> bool:
+    """Tell whether a text can leave this program, which lone surrogates cannot."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 _CHECKS: Final[dict[str, _Check]] = {

@@ -13,17 +13,24 @@ from typing import Final
 from nestling.session.errors import AppendError
 from nestling.session.event import SURFACE_TYPES, Event
 from nestling.session.jsontext import Json, JsonObject, canonical, is_int0
+from nestling.session.shape import shape_problem
 
 EMPTY_DIGEST: Final = hashlib.sha256().digest()
 
 
 class Surface:
-    """The surface of one session, kept up to date as events are appended."""
+    """The surface of one session, kept up to date as events are appended.
+
+    Attributes:
+        nodes: the seqs of its messages, in the order in which the model sees them.
+        route: the provider and model that the last request header names.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[int] = []
         self._digests: dict[int, bytes] = {}
         self._header_digest = EMPTY_DIGEST
+        self.route = ("", "")
 
     def check(self, event: Event) -> None:
         """Check the surface fields of an event that is about to be appended.
@@ -70,6 +77,7 @@ class Surface:
         """
         if event.type == "request/header":
             self._header_digest = hashlib.sha256(canonical(event.data)).digest()
+            self.route = _route(event)
         operation = event.surface_op
         if operation is None:
             return
@@ -92,6 +100,14 @@ class Surface:
         parts = [self._header_digest]
         parts.extend(self._digests[seq] for seq in self.nodes)
         return hashlib.sha256(b"".join(parts)).digest()
+
+
+def _route(event: Event) -> tuple[str, str]:
+    """Return where a request header sends requests; nowhere if it is malformed."""
+    if shape_problem(event) is not None:
+        return "", ""
+    config = event.data["header"]["config"]
+    return config["provider"], config["model"]
 
 
 def _check_sources(event: Event) -> None:

@@ -204,5 +204,5 @@ class HubSocket(Link):
             self._door.close()
             self._zmq.destroy(0)
             # libzmq leaves the file behind.
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 os.unlink(self._path)
