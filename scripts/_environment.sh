@@ -12,6 +12,7 @@ environment() {
         "$python" -m venv .venv
     fi
     if [ ! -f "$stamp" ] || ! grep -qxF "$wanted" "$stamp"; then
+        echo "installing into .venv …" >&2
         local groups=()
         for group in "$@"; do groups+=(--group "$group"); done
         # Dependency groups need a pip that knows them.

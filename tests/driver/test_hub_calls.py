@@ -13,7 +13,7 @@ from nestling.driver.instructions import (
     Persist,
     Send,
 )
-from nestling.session.jsontext import loads
+from nestling.session.jsontext import JsonObject, loads
 from nestling.wire.messages import Ack, Cancel, Chunks, Credit, End, Fail
 from support.directors import Scripted, saying
 from support.hubs import Kit, Peer, check_killed, shown
@@ -26,6 +26,11 @@ def calling(*, is_slow: bool = False, **changes: Any) -> tuple[Kit, Peer]:
     peer.begin()
     peer.stream(**changes)
     return kit, peer
+
+
+def header(provider: str, model: str) -> JsonObject:
+    config = {"provider": provider, "model": model}
+    return {"type": "request/header", "data": {"header": {"config": config}}}
 
 
 # --- durable before served -----------------------------------------------------
@@ -191,6 +196,17 @@ def test_many_small_chunks_travel_together() -> None:
     assert kit.sent("w0")[-2].message == Chunks(0, 0, 0, 1000)
 
 
+def test_credit_for_a_call_that_was_not_opened() -> None:
+    for number, calls in ((0, 0), (1, 1), (7, 1)):
+        kit = Kit()
+        peer = kit.peer()
+        peer.begin()
+        for _ in range(calls):
+            peer.stream()
+        peer.say(Credit(0, number, 1, 1))
+        check_killed(kit, f"credit for call {number}, which was not opened")
+
+
 def test_credit_for_a_call_that_is_over() -> None:
     kit, peer = calling()
     peer.log_chunks(0, 0, 3)
@@ -230,15 +246,22 @@ def test_a_window_through_which_nothing_fits(name: str) -> None:
     [
         ({"call": 1}, "call 1 was opened, expected 0"),
         ({"digest": b"\0" * 32}, "is not the one the log leads to"),
-        ({"length": 1}, "was made from 1 events, the log has 2"),
+        ({"length": 1}, "was made from 1 events, the log has 3"),
         ({"turn": 2}, "of turn 2, step 1; the log is at 1, 1"),
         ({"step": 0}, "of turn 1, step 0; the log is at 1, 1"),
+        ({"provider": "q"}, "call 0 names q/m, the log says p/m"),
+        ({"model": "n"}, "call 0 names p/n, the log says p/m"),
+        ({"provider": "p/m", "model": ""}, "call 0 names p/m/, the log says p/m"),
     ],
 )
 def test_a_request_that_does_not_fit(
     changes: dict[str, Any], problem: str, is_slow: bool
 ) -> None:
-    kit, _ = calling(is_slow=is_slow, **changes)
+    kit = Kit(is_slow=is_slow)
+    peer = kit.peer()
+    peer.begin()
+    peer.add(header("p", "m"))
+    peer.stream(**{"length": 3, **changes})
     kit.sync()
     assert kit.director.calls == []
     kit.is_slow = False
@@ -253,10 +276,44 @@ def test_a_second_request_while_the_first_waits_for_the_disk() -> None:
     assert kit.director.calls == []
 
 
-def test_a_request_for_more_than_was_uploaded_is_never_served() -> None:
-    kit, _ = calling(length=3)
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_request_for_more_than_was_uploaded(is_slow: bool) -> None:
+    kit, _ = calling(is_slow=is_slow, length=3)
+    kit.is_slow = False
+    kit.sync()
     assert kit.director.calls == []
-    assert kit.hub.waiting() == [("/", "call 1")]
+    check_killed(kit, "a request made from 3 events, the log has 2")
+
+
+def test_a_call_goes_where_the_last_request_header_says() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.add(header("p", "m"), header("q", "n"))
+    assert shown(peer.stream(provider="q", model="n")) == ["Chunks", "End"]
+    peer.add(header("p", "m"))
+    peer.stream(provider="q", model="n")
+    check_killed(kit, "call 1 names q/n, the log says p/m")
+
+
+def test_a_log_without_a_request_header_names_nobody() -> None:
+    assert calling(provider="", model="")[0].director.calls
+    kit, _ = calling(provider="p", model="m")
+    check_killed(kit, "call 0 names p/m, the log says /")
+
+
+def test_a_fork_calls_where_its_parent_did() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.add(header("p", "m"))
+    peer.end()
+    peer.begin()
+    peer.asks()
+    peer.delegate(context="fork")
+    child = kit.peer(1)
+    child.begin()
+    assert shown(child.stream(provider="p", model="m")) == ["Chunks", "End"]
 
 
 def test_the_order_of_what_is_written() -> None:

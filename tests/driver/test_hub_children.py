@@ -28,6 +28,7 @@ def delegated(kit: Kit) -> tuple[Peer, Peer]:
     """A parent in its first step, and the child that it waits for."""
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate()
     return peer, kit.peer(1)
 
@@ -58,6 +59,8 @@ def test_a_child_is_created_once_the_request_is_durable() -> None:
     peer = kit.peer()
     kit.sync()
     peer.begin()
+    peer.asks()
+    assert shown(kit.sync(1)) == ["Ack"]
     assert shown(peer.delegate()) == []
     # The child's header is on its way to disk before its worker starts.
     assert shown(kit.sync()) == ["Persist", "Launch", "Ack"]
@@ -81,6 +84,7 @@ def test_a_fork_inherits_the_completed_turns() -> None:
     peer.message("noon")
     peer.end()
     peer.begin()
+    peer.asks()
     peer.delegate(context="fork")
     log = kit.session(0).log
     session = kit.session(1)
@@ -106,6 +110,7 @@ def test_a_spawn_inherits_nothing() -> None:
     peer = kit.peer()
     answer_turn(peer)
     peer.begin()
+    peer.asks()
     peer.delegate(context="spawn")
     assert kit.director.delegations[0].seed_length == 0
     assert len(kit.session(1).log) == 0
@@ -115,6 +120,7 @@ def test_a_fork_of_a_first_turn_inherits_nothing() -> None:
     kit = Kit()
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate(context="fork")
     assert len(kit.session(1).log) == 0
     fields = kit.session(1).header.fields
@@ -127,10 +133,12 @@ def test_a_fork_of_a_fork_inherits_both() -> None:
     peer = kit.peer()
     answer_turn(peer)
     peer.begin()
+    peer.asks()
     peer.delegate(context="fork")
     child = kit.peer(1)
     answer_turn(child)
     child.begin()
+    child.asks()
     child.delegate(context="fork")
     assert [kit.session(sid).seed_length for sid in range(3)] == [0, 5, 11]
     assert kit.session(2).path == "/t2s1b0/t3s1b0"
@@ -156,9 +164,14 @@ def test_where_a_child_sits(place: JsonObject, path: str) -> None:
     kit = Kit()
     peer = kit.peer()
     peer.begin()
+    peer.asks(5)
+    earlier = place.get("n", 0) if place["block"] is not None else 0
+    for n in range(earlier):
+        peer.delegate(**{**place, "n": n})
     peer.delegate(**place)
-    assert kit.session(1).path == path
-    child = kit.peer(1)
+    sid = 1 + earlier
+    assert kit.session(sid).path == path
+    child = kit.peer(sid)
     answer(child)
     (said,) = (s for s in kit.sent("w0") if isinstance(s.message, Settled))
     message = said.message
@@ -173,6 +186,7 @@ def test_where_a_child_sits(place: JsonObject, path: str) -> None:
 def decided(kit: Kit) -> JsonObject:
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate()
     assert len(list(kit.hub.tree)) == 1
     return told(kit)
@@ -199,6 +213,7 @@ def test_a_delegation_that_is_never_answered() -> None:
     kit = Kit(director)
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     assert peer.delegate() == []
     assert kit.hub.waiting() == [("/", f"its child {CHILD}")]
 
@@ -209,9 +224,11 @@ def test_too_deep_is_refused_whatever_the_director_says(limit: int) -> None:
     peer = kit.peer()
     for depth in range(limit):
         peer.begin()
+        peer.asks()
         peer.delegate()
         peer = kit.peer(depth + 1)
     peer.begin()
+    peer.asks()
     peer.delegate()
     assert len(list(kit.hub.tree)) == limit + 1
     block = told(kit, f"w{limit}")
@@ -227,6 +244,7 @@ def test_a_child_that_the_director_stops_at_once() -> None:
     kit = Kit(director)
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate()
     assert not kit.has_ordered(Launch("w1", CHILD))
     block = told(kit)
@@ -238,6 +256,7 @@ def test_nothing_is_created_once_the_run_ends() -> None:
     kit = Kit(is_slow=True)
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate()
     kit.tell(Abort("enough"))
     kit.sync()

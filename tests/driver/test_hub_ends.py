@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nestling.driver import hub_session
 from nestling.driver.director import CancelAt, Recorded, Stops
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import State
@@ -82,6 +83,36 @@ def test_a_result_of_another_length() -> None:
     check_killed(kit, "a result after 1 events, the log has 5")
 
 
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_second_result(is_slow: bool) -> None:
+    kit = Kit()
+    peer = kit.peer()
+    ended(peer)
+    kit.is_slow = is_slow
+    if is_slow:
+        peer.items(5, 1, {"type": "note", "data": 1})
+    length = len(kit.session(0).log)
+    peer.say(Result(0, length))
+    peer.say(Result(0, length))
+    kit.is_slow = False
+    kit.sync()
+    problem = "a second result" if is_slow else "a result from a session that is"
+    check_killed(kit, problem)
+
+
+@pytest.mark.parametrize("has_step", [False, True])
+def test_a_result_inside_a_turn(has_step: bool) -> None:
+    kit = Kit()
+    peer = kit.peer()
+    if has_step:
+        peer.begin()
+    else:
+        peer.add({"type": "turn/start", "data": {"turn": 1}})
+    peer.say(Result(0, len(peer.log)))
+    assert Close(0) not in [said.message for said in kit.sent("w0")]
+    check_killed(kit, "a result with turn 1 open")
+
+
 def test_after_the_close_nothing_is_taken() -> None:
     kit = Kit()
     peer = kit.peer()
@@ -112,6 +143,17 @@ def test_a_death_after_the_result_is_a_death() -> None:
     assert (settled.ended_by, settled.outcome.stop_reason) == ("death", "error")
     assert settled.outcome.text == "done"
     assert settled.closing == []
+
+
+@pytest.mark.parametrize("char", ["x", "é"])
+def test_a_long_goodbye_is_cut(char: str) -> None:
+    kit = Kit()
+    kit.peer().say(Bye(0, "failed"), (char * 100_000).encode())
+    ((_, _, detail),) = kit.director.refused
+    assert len(detail.encode()) == 4000
+    assert set(detail) == {char}
+    reason = kit.session(0).stop_reason
+    assert reason == f"failed: {detail}"
 
 
 @pytest.mark.parametrize("reason", ["seed-refused", "loop-refused", "failed"])
@@ -177,10 +219,11 @@ def test_an_abort_ends_what_has_not_ended() -> None:
 
 def test_a_recorded_result_is_served() -> None:
     director = Scripted()
-    director.tools["c"] = Recorded({"block": {"type": "tool-result"}})
+    director.tools["c0"] = Recorded({"block": {"type": "tool-result"}})
     kit = Kit(director, is_slow=True)
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     assert shown(peer.tool()) == []
     kit.sync()
     said = [s for s in kit.sent("w0") if isinstance(s.message, ToolResult)]
@@ -192,6 +235,7 @@ def test_a_tool_that_is_never_answered() -> None:
     kit = Kit()
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     assert peer.tool() == []
     assert kit.hub.waiting() == [("/", "the result of tool bash")]
 
@@ -204,7 +248,28 @@ WRONG: list[tuple[Ask, str]] = [
     (lambda p: p.tool(turn=2), "a request of turn 2, step 1; the log is at 1, 1"),
     (lambda p: p.tool(step=9), "a request of turn 1, step 9; the log is at 1, 1"),
     (lambda p: p.delegate(turn=0), "a request of turn 0, step 1"),
-    (lambda p: (p.end(), p.tool(turn=1, step=1)), "the log is at None, None"),
+    (lambda p: (p.end(), p.tool(turn=1, step=1)), "the log is at 0, 0"),
+    (lambda p: (p.end(), p.tool(turn=0, step=0)), "the log is at 0, 0"),
+    (lambda p: (p.end_step(), p.tool(turn=1, step=1)), "the log is at 1, 0"),
+    # Not a tool call, not this one, none that has started, none that is durable.
+    (lambda p: p.tool(block=2), 'hold no tool call "c2"'),
+    (lambda p: p.tool(block=0, call_id="c1"), 'hold no tool call "c1"'),
+    (lambda p: p.tool(block=9), 'hold no tool call "c9"'),
+    (lambda p: p.tool(call_id=""), 'hold no tool call ""'),
+    (lambda p: p.tool(length=3), 'first 3 events of the log hold no tool call "c0"'),
+    (lambda p: p.delegate(block=2), 'hold no tool call "c2"'),
+    (lambda p: p.delegate(call_id="c1"), 'hold no tool call "c1"'),
+    (lambda p: p.delegate(length=0), "first 0 events of the log hold no tool call"),
+    # A new step has none of the last one's calls, nor has a message that came later.
+    (lambda p: (p.next_step(), p.tool()), 'hold no tool call "c0"'),
+    (lambda p: (p.message("x"), p.tool()), 'hold no tool call "c0"'),
+    # One delegation after the other, each with one name.
+    (lambda p: p.delegate(n=1), "delegation 1 of block 0 before the one before it"),
+    (lambda p: (p.delegate(), p.delegate(n=2)), "delegation 2 of block 0 before"),
+    (lambda p: (p.delegate(), p.delegate(block=1, n=1)), "delegation 1 of block 1"),
+    (lambda p: p.delegate(key="k"), "names both a key and block 0, n 0"),
+    (lambda p: p.delegate(None, key="k", n=1), "both a key and block None, n 1"),
+    (lambda p: (p.delegate(None), p.delegate(None)), "a second request of turn 1"),
 ]
 
 
@@ -213,8 +278,132 @@ def test_a_request_of_another_place(ask: Ask, problem: str) -> None:
     kit = Kit()
     peer = kit.peer()
     peer.begin()
+    peer.asks(2)
     ask(peer)
     check_killed(kit, problem)
+
+
+def test_a_request_is_checked_once_its_log_is_durable() -> None:
+    kit = Kit(is_slow=True)
+    peer = kit.peer()
+    peer.begin()
+    peer.asks()
+    kit.sync(1)
+    peer.delegate(block=3)
+    assert not kit.has_ordered(Kill("w0"))
+    kit.sync()
+    kit.is_slow = False
+    check_killed(kit, 'hold no tool call "c3"')
+    assert kit.director.delegations == []
+
+
+def test_a_tool_call_that_has_not_started() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    asked = {"type": "tool-call", "id": "c0", "name": "bash", "arguments": "{}"}
+    peer.message_of(asked)
+    peer.tool()
+    check_killed(kit, 'hold no tool call "c0"')
+
+
+def test_a_message_that_replaces_another_changes_nothing() -> None:
+    """It is what the model sees from now on, not what it said in this step."""
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.message("old")
+    peer.asks()
+    old = len(peer.log) - 3
+    replaced = {"op": "replace", "start": old, "end": old}
+    peer.message_of(
+        {"type": "text", "text": "rewritten"},
+        surfaceOp=replaced,
+        sourceEventSeqs=[old],
+    )
+    peer.tool()
+    assert kit.hub.waiting() == [("/", "the result of tool bash")]
+    assert not kit.has_ordered(Kill("w0"))
+
+
+def test_an_id_that_a_model_used_twice() -> None:
+    """The second block's call has started once the second call of that id has."""
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    asked = {"type": "tool-call", "id": "c", "name": "bash", "arguments": "{}"}
+    peer.message_of(asked, asked)
+    call = {"callId": "c", "name": "bash", "arguments": "{}", **peer.place}
+    peer.add({"type": "tool/call", "data": call})
+    peer.tool(0, "c")
+    assert not kit.has_ordered(Kill("w0"))
+    peer.add({"type": "tool/call", "data": call})
+    peer.tool(1, "c", length=4)
+    check_killed(kit, 'first 4 events of the log hold no tool call "c"')
+
+
+def test_code_may_delegate_in_a_turn_without_a_step() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.add({"type": "turn/start", "data": {"turn": 1}})
+    peer.delegate(None)
+    peer.delegate(None, n=1)
+    peer.delegate(None, key="k")
+    paths = [session.path for session in kit.hub.tree]
+    assert paths == ["/", "/t1s0d0", "/t1s0d1", "/t1s0kk"]
+    peer.add({"type": "turn/end", "data": {"turn": 1, "reason": {"kind": "blocked"}}})
+    peer.delegate(None, turn=0, step=0)
+    check_killed(kit, "a request of turn 0, step 0; the log is at 0, 0")
+
+
+@pytest.mark.parametrize("ask", [Peer.stream, Peer.tool, Peer.delegate])
+def test_a_request_made_from_events_that_are_not_there(
+    ask: Callable[..., object],
+) -> None:
+    kit = Kit(is_slow=True)
+    peer = kit.peer()
+    peer.begin()
+    peer.asks()
+    ask(peer, length=6)
+    kit.is_slow = False
+    check_killed(kit, "a request made from 6 events, the log has 4")
+
+
+def test_more_requests_than_any_worker_has_reason_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hub_session, "MOST_WAITING", 3)
+    kit = Kit(is_slow=True)
+    peer = kit.peer()
+    peer.begin()
+    peer.asks(4)
+    for block in range(3):
+        peer.tool(block)
+    assert not kit.has_ordered(Kill("w0"))
+    peer.tool(3)
+    kit.is_slow = False
+    check_killed(kit, "more than 3 requests at once")
+
+
+def test_many_requests_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_session, "MOST_WAITING", 1)
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.asks(4)
+    for block in range(4):
+        peer.tool(block)
+    assert not kit.has_ordered(Kill("w0"))
+
+
+def test_a_name_of_any_length_in_what_is_waited_for() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.asks()
+    asked = {"callId": "c0", "name": "n" * 5000, "arguments": ""}
+    peer.say(Tool(0, 1, 1, 0, len(peer.log)), dumps(asked))
+    assert kit.hub.waiting() == [("/", f"the result of tool {'n' * 80}…")]
 
 
 @pytest.mark.parametrize(

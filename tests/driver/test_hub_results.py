@@ -7,6 +7,7 @@ import pytest
 from nestling.driver.director import Real
 from nestling.driver.exits import Exit
 from nestling.driver.instructions import (
+    Abort,
     Done,
     Kill,
     NotDurable,
@@ -24,6 +25,7 @@ def delegated(kit: Kit) -> tuple[Peer, Peer]:
     """A parent in its first step, and the child that it waits for."""
     peer = kit.peer()
     peer.begin()
+    peer.asks(2)
     peer.delegate()
     return peer, kit.peer(1)
 
@@ -104,6 +106,7 @@ def test_a_child_that_cannot_start() -> None:
     kit = Kit()
     peer = kit.peer()
     peer.begin()
+    peer.asks()
     peer.delegate()
     kit.tell(NotLaunched("w1", "too many processes"))
     assert texts(told(kit))[-1] == (
@@ -150,6 +153,7 @@ def test_a_parent_that_dies_takes_its_children_along() -> None:
     other = kit.peer(2)
     answer(other, "in time")
     child.begin()
+    child.asks()
     child.delegate()
     kit.peer(3)
     orders = kit.exited("w0")
@@ -165,6 +169,65 @@ def test_a_parent_that_dies_takes_its_children_along() -> None:
         *("death", "abort", "itself", "abort")
     ]
     assert settled[CHILD].diagnostic == "its parent / is gone (SIGKILL)"
+
+
+def test_a_session_that_the_director_stops_is_stopped_alone() -> None:
+    """Its children finish what they were asked for, so that they can be judged."""
+    kit = Kit()
+    peer, child = delegated(kit)
+    child.begin()
+    child.asks()
+    child.delegate()
+    grandchild = kit.peer(2)
+    grandchild.begin()
+    kit.director.objections["root"] = "it differs"
+    peer.message("more")
+    assert kit.has_ordered(Kill("w0"))
+    orders = kit.exited("w0")
+    assert not any(isinstance(order, Kill) for order in orders)
+    grandchild.message("deep")
+    grandchild.end()
+    grandchild.finish()
+    assert len([s for s in kit.sent("w1") if isinstance(s.message, Settled)]) == 1
+    child.message("done")
+    child.end()
+    child.finish()
+    assert not any(isinstance(s.message, Settled) for s in kit.sent("w0"))
+    kit.exited("w1", Exit(0, None))
+    assert Done() not in kit.orders
+    kit.exited("w2", Exit(0, None))
+    assert kit.orders[-1] == Done()
+    settled = kit.director.settled
+    assert [settled[s.id].ended_by for s in kit.hub.tree] == [
+        *("director", "itself", "itself")
+    ]
+
+
+def test_a_request_of_a_session_that_was_stopped_is_not_heard() -> None:
+    kit = Kit(is_slow=True)
+    peer = kit.peer()
+    peer.begin()
+    peer.asks(2)
+    peer.delegate()
+    peer.tool(1)
+    kit.director.objections["root"] = "it differs"
+    peer.message("more")
+    kit.sync()
+    assert kit.director.delegations == []
+    assert [session.path for session in kit.hub.tree] == ["/"]
+
+
+def test_an_abort_ends_the_children_of_a_stopped_session_too() -> None:
+    kit = Kit()
+    peer, child = delegated(kit)
+    child.begin()
+    kit.director.objections["root"] = "it differs"
+    peer.message("more")
+    kit.exited("w0")
+    assert kit.tell(Abort("enough")) == [Kill("w1")]
+    kit.exited("w1")
+    assert kit.director.settled[CHILD].ended_by == "abort"
+    assert kit.orders[-1] == Done()
 
 
 def test_a_sibling_goes_on_when_a_child_is_ended() -> None:

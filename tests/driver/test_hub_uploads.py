@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from zlib import crc32
 
 import pytest
 
 from nestling.driver.instructions import Kill, Received
 from nestling.session.jsontext import Json, JsonObject, dumps
-from nestling.wire.messages import Events, Nack
+from nestling.wire.messages import Credit, Events, Nack
 from support.directors import Scripted, saying
 from support.hubs import Kit, Peer, check_killed, shown
 from support.session_logs import delta, finish
@@ -33,7 +34,7 @@ def peer(kit: Kit) -> Peer:
 @pytest.fixture
 def called(kit: Kit, peer: Peer) -> Peer:
     """A worker that was served a call of three chunks, none of them logged."""
-    kit.director.answers["root"] = [saying(delta("a"), delta("b"), finish())]
+    kit.director.answers["root"] = [saying(*ANSWER), saying(*ANSWER)]
     peer.stream()
     return peer
 
@@ -42,8 +43,13 @@ def types(kit: Kit) -> list[str]:
     return [event.type for event in kit.session(0).log.events]
 
 
-def ref(start: int, end: int, call: int = 0) -> JsonObject:
-    return {"call": call, "from": start, "to": end}
+ANSWER = [delta("a"), delta("b"), finish()]
+CRC = crc32(dumps(ANSWER))
+"""All that is served travels in one message, so this is the sum of every reference."""
+
+
+def ref(start: int, end: int, call: int = 0, crc: Json = CRC) -> JsonObject:
+    return {"call": call, "from": start, "to": end, "crc": crc}
 
 
 # --- gaps and duplicates -------------------------------------------------------
@@ -60,6 +66,29 @@ def test_a_gap_is_asked_for_and_filled(kit: Kit, peer: Peer) -> None:
     # The same events again, because they were asked for twice.
     assert shown(peer.items(2, 2, note("first"), note("late"))) == []
     assert not kit.has_ordered(Kill("w0"))
+
+
+def test_a_gap_is_asked_for_once(kit: Kit, peer: Peer) -> None:
+    assert shown(peer.items(3, 1, note("b"))) == ["Nack"]
+    for first in (3, 4, 9):
+        assert shown(peer.items(first, 1, note("later"))) == []
+    assert shown(peer.items(2, 1, note("a"))) == ["Persist", "Ack"]
+    # The next one is another gap, and so is the same place after it was filled.
+    assert shown(peer.items(4, 1, note("c"))) == ["Nack"]
+    assert kit.sent("w0")[-1].message == Nack(0, 3)
+    assert shown(peer.items(2, 1, note("a"))) == [], "that was there"
+    assert shown(peer.items(4, 1, note("c"))) == ["Nack"]
+
+
+def test_a_request_waits_for_a_gap_and_for_nothing_else(kit: Kit, peer: Peer) -> None:
+    peer.asks()
+    peer.items(5, 1, note("beyond"))
+    assert shown(peer.tool(length=6)) == []
+    assert kit.hub.waiting() == [("/", "the result of tool bash")]
+    peer.items(4, 2, note("filled"), note("beyond"))
+    assert not kit.has_ordered(Kill("w0"))
+    peer.tool(length=7)
+    check_killed(kit, "a request made from 7 events, the log has 6")
 
 
 def test_a_request_made_before_a_gap_is_filled_is_served_after_it(kit: Kit) -> None:
@@ -137,6 +166,7 @@ def test_fewer_chunks_than_were_served(kit: Kit, called: Peer) -> None:
     called.log.add({"type": "assistant/chunk", "data": chunk.data}, 50)
     assert shown(called.stream()) == ["Chunks", "End"]
     called.items(3, 1, ref(0, 1, call=1))
+    assert types(kit)[2:] == ["assistant/chunk"] * 2
     assert not kit.has_ordered(Kill("w0"))
 
 
@@ -148,14 +178,27 @@ def test_fewer_chunks_than_were_served(kit: Kit, called: Peer) -> None:
         ([ref(0, 1), ref(0, 1)], "chunks 0 to 1 were logged, 1 of 3 served"),
         ([ref(0, 1), ref(2, 3)], "chunks 2 to 3 were logged, 1 of 3 served"),
         ([ref(0, 1, call=1)], "refers to call 1, which is not the last"),
-        ([ref(0, 1, call=-1)], "event 2 refers to chunks 0 to 1"),
-        ([ref(0, 0)], "event 2 refers to chunks 0 to 0"),
-        ([ref(2, 1)], "event 2 refers to chunks 2 to 1"),
-        ([ref(-1, 1)], "event 2 refers to chunks -1 to 1"),
-        ([{**ref(0, 1), "call": "0"}], "event 2 refers to chunks 0 to 1"),
-        ([{**ref(0, 1), "from": False}], "event 2 refers to chunks False to 1"),
-        ([{**ref(0, 1), "to": 1.0}], "event 2 refers to chunks 0 to 1.0"),
+        ([ref(0, 1, call=-1)], 'event 2 refers to chunks as {"call":-1,"from":0'),
+        ([ref(0, 0)], '"from":0,"to":0,'),
+        ([ref(2, 1)], '"from":2,"to":1,'),
+        ([ref(-1, 1)], 'event 2 refers to chunks as {"call":0,"from":-1,"to":1,'),
+        ([{**ref(0, 1), "call": "0"}], 'refers to chunks as {"call":"0",'),
+        ([{**ref(0, 1), "from": False}], '"from":false,'),
+        ([{**ref(0, 1), "to": 1.0}], '"to":1.0,'),
+        ([ref(0, 1, crc=-1)], '"crc":-1}'),
+        ([ref(0, 1, crc="0")], '"crc":"0"}'),
+        ([ref(0, 1, crc=None)], '"crc":null}'),
+        ([{**ref(0, 1), "call": "x" * 10_000}], "xxx … xxx"),
         ([{**ref(0, 1), "more": 1}], "an event must have a type"),
+        ([{"call": 0, "from": 0, "to": 1}], "an event must have a type"),
+        ([ref(0, 1, crc=0)], "call 0: what arrived as chunks 0 to 1 is not what was"),
+        (
+            [ref(0, 3, crc=CRC ^ 1)],
+            "what arrived as chunks 0 to 3 is not what was sent",
+        ),
+        ([ref(0, 2), ref(2, 3, crc=0)], "what arrived as chunks 2 to 3 is not what"),
+        # The message was taken whole: a sum over some of its chunks is another one.
+        ([ref(0, 1, crc=crc32(dumps(ANSWER[:1])))], "is not what was sent"),
     ],
 )
 def test_a_reference_that_is_wrong(
@@ -182,7 +225,27 @@ def test_chunks_that_are_not_served_yet(kit: Kit, peer: Peer) -> None:
     check_killed(kit, "chunks 0 to 2 were logged, 0 of 1 served")
 
 
+def test_the_sum_of_a_reference_goes_on_from_message_to_message(
+    kit: Kit, peer: Peer
+) -> None:
+    kit.director.answers["root"] = [saying(*ANSWER)]
+    peer.stream(credit_bytes=1, credit_frames=9)
+    bodies = [dumps([chunk]) for chunk in ANSWER]
+    for body in bodies:
+        peer.say(Credit(0, 0, len(body), 1))
+    peer.items(2, 2, ref(0, 2, crc=crc32(bodies[1], crc32(bodies[0]))))
+    assert not kit.has_ordered(Kill("w0"))
+    # The last chunk is right by itself, but not what came before it.
+    peer.items(4, 1, ref(2, 3, crc=crc32(bodies[2])))
+    check_killed(kit, "call 0: what arrived as chunks 2 to 3 is not what was sent")
+
+
 # --- what is no batch ----------------------------------------------------------
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
 
 DEEP = b"[" * 5000 + b"]" * 5000
 BODIES: list[tuple[bytes, str]] = [
@@ -190,6 +253,8 @@ BODIES: list[tuple[bytes, str]] = [
     (b"\xff", "not readable"),
     (b"[", "not readable"),
     (DEEP, "not readable"),
+    (b'[{"type":"x","data":' + nested(201) + b"}]", "nested deeper than 200 levels"),
+    (b"[" + nested(202) + b"]", "not readable"),
     (b"[{" + b'"a":{' * 300, "not readable"),
     (b'[{"type":"x","data":1e999}]', "not readable"),
     (b'[{"type":"x","data":NaN}]', "not readable"),
@@ -263,14 +328,21 @@ def test_a_worker_that_was_ended_is_heard_out(kit: Kit, peer: Peer) -> None:
     assert types(kit)[4:] == ["step/end", "turn/end"]
 
 
+def test_data_of_the_deepest_nesting(kit: Kit, peer: Peer) -> None:
+    peer.say(Events(0, 2, 1), b'[{"type":"x","data":' + nested(200) + b"}]")
+    assert dumps(kit.session(0).log.events[2].data) == nested(200)
+    assert not kit.has_ordered(Kill("w0"))
+
+
 def test_events_for_another_session_are_not_heard(kit: Kit, peer: Peer) -> None:
+    peer.asks()
     peer.delegate()
     child = kit.peer(1)
     child.begin()
     kit.director.objections["/t1s1b0"] = "enough"
     child.items(2, 1, note("mine"))
     child.say(Events(0, 3, 1), dumps([note("the parent's")]))
-    assert types(kit) == ["turn/start", "step/start"]
+    assert types(kit)[2:] == ["assistant/message", "tool/call"]
     assert [e.type for e in kit.session(1).log.events][2:] == ["note"]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,11 +60,15 @@ def test_a_chunk_larger_than_any_window_goes_through() -> None:
 
 def test_chunks_have_the_time_they_were_served_at() -> None:
     call = opened(delta("a"), delta("b"), delta("c"), size=1, frames=9)
+    bodies = []
     for now in (7, 8, 9):
         batch = call.next_batch(now)
         assert batch is not None
+        bodies.append(batch.body)
         call.window.grant(len(batch.body), 1)
-    events = call.logged_events(0, 2, 40) + call.logged_events(2, 3, 50)
+    sums = list(accumulate(bodies, lambda crc, body: crc32(body, crc), initial=0))
+    events = call.logged_events(0, 2, sums[2], 40)
+    events += call.logged_events(2, 3, sums[3], 50)
     assert [event.row() for event in events] == [
         {
             "type": "assistant/chunk",
@@ -76,10 +83,22 @@ def test_chunks_have_the_time_they_were_served_at() -> None:
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 3), (1, 2), (2, 1), (-1, 1)])
 def test_chunks_that_cannot_have_been_logged(start: int, end: int) -> None:
     call = opened(delta("a"), delta("b"))
-    call.next_batch(7)
+    batch = call.next_batch(7)
+    assert batch is not None
+    crc = crc32(batch.body)
     with pytest.raises(WireError, match=f"call 5: chunks {start} to {end} were logged"):
-        call.logged_events(start, end, 40)
-    assert len(call.logged_events(0, 2, 40)) == 2
+        call.logged_events(start, end, crc, 40)
+    assert len(call.logged_events(0, 2, crc, 40)) == 2
+
+
+def test_other_bytes_than_were_sent() -> None:
+    call = opened(delta("a"), delta("b"))
+    batch = call.next_batch(7)
+    assert batch is not None
+    for crc in (0, crc32(batch.body) ^ 1, crc32(batch.body[:-1])):
+        with pytest.raises(WireError, match="call 5: what arrived as chunks 0 to 1 is"):
+            call.logged_events(0, 1, crc, 40)
+    assert len(call.logged_events(0, 1, crc32(batch.body), 40)) == 1
 
 
 @given(

@@ -12,19 +12,20 @@ import anyio
 import pytest
 
 from nestling.driver.hub_io import Bounds
-from nestling.driver.launcher_io import ExecLauncher
 from nestling.driver.run_io import run_tree
 from nestling.harness.ledger import Problem
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.wire.messages import Beat, Events, Hello, Result, Stream, ToHub
-from support.processes import needs_linux
+from support.launchers import LAUNCHERS, a_launcher, stand_in
+from support.processes import needs_linux, wait_stopped
 from support.runs import Watched, kinds, loaded, on_each_message, on_each_start
 from support.scenarios import MIXED, hanging
 
 pytestmark = [
     needs_linux,
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),
+    pytest.mark.parametrize("launcher", LAUNCHERS),
 ]
 
 IMPATIENT = Bounds(stall=5.0, timeout=20.0)
@@ -36,6 +37,7 @@ def _kill(pid: int) -> None:
 
 async def _replay_killing(
     patch: pytest.MonkeyPatch,
+    launcher: str,
     launch: str,
     when: Callable[[ToHub], bool],
     act: Callable[[int], None] = _kill,
@@ -51,7 +53,7 @@ async def _replay_killing(
 
     on_each_message(patch, on_message)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), bounds)
+        report = await replay(load_scenario(MIXED), bounds, a_launcher(launcher))
     assert done
     return tuple(report.problems), dict(report.accounts)
 
@@ -67,8 +69,12 @@ MOMENTS: dict[str, Callable[[ToHub], bool]] = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_killed_child(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    problems, accounts = await _replay_killing(monkeypatch, "w1", MOMENTS[moment])
+async def test_a_killed_child(
+    launcher: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    problems, accounts = await _replay_killing(
+        monkeypatch, launcher, "w1", MOMENTS[moment]
+    )
     assert problems[0].kind == "worker-lost"
     assert problems[0].path == "/t2s1b1"
     assert problems[0].message.startswith("its worker ended (SIGKILL)")
@@ -80,18 +86,22 @@ async def test_a_killed_child(monkeypatch: pytest.MonkeyPatch, moment: str) -> N
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_a_killed_root(monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
-    problems, accounts = await _replay_killing(monkeypatch, "w0", MOMENTS[moment])
+async def test_a_killed_root(
+    launcher: str, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    problems, accounts = await _replay_killing(
+        monkeypatch, launcher, "w0", MOMENTS[moment]
+    )
     assert kinds(problems) == [("worker-lost", "/")]
     assert problems[0].message.startswith("its worker ended (SIGKILL)")
     assert accounts["/"].outcome.stop_reason == "error"
 
 
 async def test_a_killed_fork_leaves_the_others_judged(
-    monkeypatch: pytest.MonkeyPatch,
+    launcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems, accounts = await _replay_killing(
-        monkeypatch, "w2", MOMENTS["at its call"]
+        monkeypatch, launcher, "w2", MOMENTS["at its call"]
     )
     assert kinds(problems) == [("worker-lost", "/t2s2b1"), ("log-differs", "/")]
     child = accounts["/t2s1b1"]
@@ -101,7 +111,7 @@ async def test_a_killed_fork_leaves_the_others_judged(
 
 
 async def test_a_parent_is_told_of_an_error_that_names_the_signal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def on_message(user: str, pid: int, message: ToHub) -> None:
         if user == "w1" and isinstance(message, Stream):
@@ -110,7 +120,7 @@ async def test_a_parent_is_told_of_an_error_that_names_the_signal(
     on_each_message(monkeypatch, on_message)
     director = Watched(loaded(tmp_path, "spawn_and_fork"))
     with anyio.fail_after(20):
-        await run_tree(director, ExecLauncher(), IMPATIENT)
+        await run_tree(director, a_launcher(launcher), IMPATIENT)
     result = next(e for e in director.grown["root"] if e.type == "tool/result")
     (block,) = result.data["message"]["content"]
     assert block["isError"]
@@ -119,7 +129,7 @@ async def test_a_parent_is_told_of_an_error_that_names_the_signal(
 
 @pytest.mark.parametrize("launch", ["w0", "w1"])
 async def test_a_worker_that_is_killed_before_its_hello(
-    monkeypatch: pytest.MonkeyPatch, launch: str
+    launcher: str, monkeypatch: pytest.MonkeyPatch, launch: str
 ) -> None:
     def on_start(each: str, pid: int) -> None:
         if each == launch:
@@ -127,18 +137,25 @@ async def test_a_worker_that_is_killed_before_its_hello(
 
     on_each_start(monkeypatch, on_start)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), IMPATIENT)
+        report = await replay(load_scenario(MIXED), IMPATIENT, a_launcher(launcher))
     assert report.problems[0].kind == "worker-lost"
     assert "SIGKILL" in report.problems[0].message
 
 
-async def test_a_stopped_worker_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_worker_is_a_stall(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+        wait_stopped(pid)
 
     problems, _ = await _replay_killing(
-        monkeypatch, "w1", MOMENTS["at its call"], stop, Bounds(1.5, 20)
+        monkeypatch,
+        launcher,
+        "w1",
+        MOMENTS["at its call"],
+        stop,
+        Bounds(1.5, 20),
     )
     assert kinds(problems) == [("stall", "/t2s1b1")]
     message = (
@@ -147,17 +164,17 @@ async def test_a_stopped_worker_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> N
     assert problems[0].message.startswith(message)
 
 
-async def test_a_hang_is_a_stall_and_a_timeout(tmp_path: Path) -> None:
+async def test_a_hang_is_a_stall_and_a_timeout(launcher: str, tmp_path: Path) -> None:
     scenario = load_scenario(hanging(tmp_path))
     for bounds, kind in ((Bounds(0.5, 60), "stall"), (Bounds(60, 1.0), "timeout")):
         with anyio.fail_after(20):
-            report = await replay(scenario, bounds)
+            report = await replay(scenario, bounds, a_launcher(launcher))
         assert kinds(report.problems) == [(kind, "/")]
         assert report.accounts["/"].logged == 5
 
 
 async def test_beats_are_no_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that lives and gets nothing for its call is stalled all the same."""
     beats: list[int] = []
@@ -168,7 +185,9 @@ async def test_beats_are_no_progress(
 
     on_each_message(monkeypatch, on_message)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(hanging(tmp_path)), Bounds(4.5, 60))
+        report = await replay(
+            load_scenario(hanging(tmp_path)), Bounds(4.5, 60), a_launcher(launcher)
+        )
     assert kinds(report.problems) == [("stall", "/")]
     assert beats
 
@@ -176,26 +195,26 @@ async def test_beats_are_no_progress(
 # --- workers that never get as far ----------------------------------------------
 
 
-async def _root_lost(entry: str, start_timeout: float = 20.0) -> str:
+async def _root_lost(launcher: str, entry: str, start_timeout: float = 20.0) -> str:
     director = Watched(load_scenario(MIXED), start_timeout)
-    launcher = ExecLauncher(f"support.stand_ins.{entry}")
+    made = a_launcher(launcher, stand_in(entry))
     with anyio.fail_after(20):
-        end = await run_tree(director, launcher, Bounds(30, 30))
+        end = await run_tree(director, made, Bounds(30, 30))
     assert end.ending == "done"
     (problem,) = director.ledger.problems
     assert (problem.kind, problem.path) == ("worker-lost", "/")
     return problem.message
 
 
-async def test_a_worker_that_never_says_hello() -> None:
-    message = await _root_lost("mute", start_timeout=0.5)
+async def test_a_worker_that_never_says_hello(launcher: str) -> None:
+    message = await _root_lost(launcher, "mute", start_timeout=0.5)
     assert message.startswith("its worker did not start within 0.5 s (SIGKILL)")
 
 
 async def test_a_worker_that_prints_garbage_and_quits(
-    capfd: pytest.CaptureFixture[str],
+    launcher: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    message = await _root_lost("quits")
+    message = await _root_lost(launcher, "quits")
     assert message.startswith(
         "its worker ended (exit code 7: first line on stdout | \\xff\\xfe\x00\x1b[31mred"
         " | \\xc3 | last line on stderr)"
@@ -203,18 +222,18 @@ async def test_a_worker_that_prints_garbage_and_quits(
     assert capfd.readouterr() == ("", "")
 
 
-async def test_a_worker_that_cannot_be_imported() -> None:
-    message = await _root_lost("broken")
+async def test_a_worker_that_cannot_be_imported(launcher: str) -> None:
+    message = await _root_lost(launcher, "broken")
     assert message.startswith("its worker ended (exit code 1: Traceback")
     assert "| RuntimeError: the agent cannot be imported)" in message
 
 
-async def test_a_worker_that_does_not_exist() -> None:
-    message = await _root_lost("nobody")
+async def test_a_worker_that_does_not_exist(launcher: str) -> None:
+    message = await _root_lost(launcher, "nobody")
     assert "No module named support.stand_ins.nobody" in message
 
 
-async def test_a_signal_without_a_name() -> None:
+async def test_a_signal_without_a_name(launcher: str) -> None:
     number = signal.SIGRTMIN + 6
-    message = await _root_lost("realtime")
+    message = await _root_lost(launcher, "realtime")
     assert message.startswith(f"its worker ended (signal {number})")

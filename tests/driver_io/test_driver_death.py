@@ -9,14 +9,28 @@ from pathlib import Path
 
 import pytest
 
+from support.launchers import LAUNCHERS
 from support.processes import environment_with_tests as environment
-from support.processes import fifo, have_ended, needs_linux, pidfds, spied
+from support.processes import (
+    fifo,
+    have_ended,
+    needs_linux,
+    parent_of,
+    pidfds,
+    spied,
+)
 from support.scenarios import composed, hanging
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.parametrize("launcher", LAUNCHERS)]
 
 BOUND = 2.0
 """Seconds after which no worker may be left."""
+
+
+def _family(driver: int, pid: int) -> list[int]:
+    """Return a worker, and the template that it is from, if there is one."""
+    parent = parent_of(pid)
+    return [pid] if parent == driver else [pid, parent]
 
 
 def _remove_runs(box: Path) -> None:
@@ -25,12 +39,16 @@ def _remove_runs(box: Path) -> None:
         shutil.rmtree(left)
 
 
-def test_a_worker_that_waits_for_its_call(tmp_path: Path, box: Path) -> None:
+def test_a_worker_that_waits_for_its_call(
+    launcher: str, tmp_path: Path, box: Path
+) -> None:
     scenario = hanging(tmp_path / "scenario")
-    with spied("replay", scenario) as (driver, lines):
+    with spied("replay", scenario, "--launcher", launcher) as (driver, lines):
         pid = int(lines.until("pid "))
         lines.until("notice / call 1")
-        with pidfds(pid) as fds:
+        family = _family(driver.pid, pid)
+        assert len(family) == LAUNCHERS.index(launcher) + 1
+        with pidfds(*family) as fds:
             driver.kill()
             assert have_ended(fds, BOUND)
         assert driver.wait() == -signal.SIGKILL
@@ -38,14 +56,15 @@ def test_a_worker_that_waits_for_its_call(tmp_path: Path, box: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["starting", "call 1"])
-def test_several_workers(tmp_path: Path, box: Path, moment: str) -> None:
+def test_several_workers(launcher: str, tmp_path: Path, box: Path, moment: str) -> None:
     """Parent and twins, the driver killed while the twins start or are served."""
     scenario = composed(tmp_path / "scenario", "parallel_children")
-    with spied("replay", scenario) as (driver, lines), ExitStack() as stack:
+    options = ("--launcher", launcher)
+    with spied("replay", scenario, *options) as (driver, lines), ExitStack() as stack:
         fds: list[int] = []
-        while len(fds) < 3:
+        for _ in range(3):
             pid = int(lines.until("pid "))
-            fds += stack.enter_context(pidfds(pid))
+            fds += stack.enter_context(pidfds(*_family(driver.pid, pid)))
         if moment == "call 1":
             while not lines.next().endswith("call 1"):
                 pass
@@ -55,7 +74,9 @@ def test_several_workers(tmp_path: Path, box: Path, moment: str) -> None:
 
 
 @pytest.mark.parametrize("entry", ["deaf", "unasked"])
-def test_one_of_two_bonds_is_enough(tmp_path: Path, box: Path, entry: str) -> None:
+def test_one_of_two_bonds_is_enough(
+    launcher: str, tmp_path: Path, box: Path, entry: str
+) -> None:
     """``deaf`` cannot look at its lifeline, ``unasked`` has asked no kernel."""
     scenario = hanging(tmp_path / "scenario")
     stand_in = f"support.stand_ins.{entry}"
@@ -64,6 +85,8 @@ def test_one_of_two_bonds_is_enough(tmp_path: Path, box: Path, entry: str) -> No
         spied(
             "replay",
             scenario,
+            "--launcher",
+            launcher,
             entry=stand_in,
             env=environment(LC_NESTLING_FIFO=str(tmp_path / "pipe")),
         ) as (driver, lines),
@@ -73,7 +96,7 @@ def test_one_of_two_bonds_is_enough(tmp_path: Path, box: Path, entry: str) -> No
             assert int(told.until("blocked ")) == pid
         else:
             lines.until("notice / call 1")
-        with pidfds(pid) as fds:
+        with pidfds(*_family(driver.pid, pid)) as fds:
             driver.kill()
             assert have_ended(fds, BOUND)
     _remove_runs(box)

@@ -12,9 +12,10 @@ import pytest
 
 from nestling.driver import hub_io, run_directory_io, run_io, workers_io
 from nestling.driver.director import Answer, CallRequest
+from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
 from nestling.driver.instructions import Notice
-from nestling.driver.launcher_io import ExecLauncher, ExecProcess
+from nestling.driver.launcher_io import ExecLauncher
 from nestling.driver.run_io import run_tree
 from nestling.driver.store_io import Writer
 from nestling.driver.workers_io import Workers
@@ -88,9 +89,9 @@ async def test_nothing_is_started_after_the_run_broke(
     start = Workers.start
     delegated = threading.Event()
 
-    def counted(self: Workers, launch: str) -> int:
+    def counted(self: Workers, launch: str, module: str = "") -> None:
         started.append(launch)
-        return start(self, launch)
+        start(self, launch, module)
 
     def break_first(user: str, pid: int, message: ToHub) -> None:
         if isinstance(message, Delegate) and not delegated.is_set():
@@ -149,7 +150,7 @@ async def test_a_thread_that_cannot_be_started(
 
 async def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_io, "DESCRIPTORS", 2_000_000)
-    with pytest.raises(LaunchError, match="needs 2000000 free descriptors, found"):
+    with pytest.raises(LaunchError, match="free descriptors, expected 2000000"):
         await replay(load_scenario(MIXED))
 
 
@@ -169,7 +170,9 @@ async def test_a_worker_that_cannot_be_ended(
     with monkeypatch.context() as patch:
         patch.setattr(ExecProcess, "kill", shrug)
         with anyio.fail_after(20):
-            report = await replay(load_scenario(hanging(tmp_path)), Bounds(0.4, 60))
+            report = await replay(
+                load_scenario(hanging(tmp_path)), Bounds(0.4, 60), ExecLauncher()
+            )
     assert kinds(report.problems) == [("worker-lost", "/")]
     # It ends at its lifeline now, which a process that hangs in the kernel would not.
     assert len(set(refused)) == 1
@@ -185,14 +188,14 @@ async def test_a_hub_that_did_not_run_judges_nobody(
 
     def late(self: HubLoop) -> None:
         jump = 100 if self._workers._running and not jumps else 0
-        sessions = list(self._hub.tree)
+        sessions = [s for s in self._hub.tree if s.started_at is not None]
         self._last_tick -= jump
         self._last_progress -= jump
         for session in sessions:
-            session.started_at -= jump
+            session.started_at = (session.started_at or 0) - jump
         tick(self)
         for session in sessions:
-            session.started_at += jump
+            session.started_at = (session.started_at or 0) + jump
         jumps.extend([jump] if jump else [])
 
     monkeypatch.setattr(HubLoop, "_tick", late)

@@ -1,57 +1,43 @@
-"""Launching: what goes wrong leaves nothing, and what a worker finds around it."""
+"""Fresh interpreters: what goes wrong while one is started leaves nothing.
+
+What every launcher promises is tested in ``tests/launchers``.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
 from nestling.driver.hub_io import Bounds
-from nestling.driver.launcher_io import (
-    ExecLauncher,
-    LaunchRequest,
-    WorkerProcess,
-    worker_environment,
-)
+from nestling.driver.launcher_io import ExecLauncher, WorkerProcess, worker_environment
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.errors import LaunchError
-from nestling.wire.launch import LaunchSpec, decode_launch
-from nestling.wire.messages import PROTOCOL, Hello, ToHub
-from support.processes import fifo, have_ended, needs_linux
-from support.runs import kinds, on_each_message
+from support.launchers import LAUNCHERS, a_launcher, ended, request_for, stand_in
+from support.processes import have_ended, needs_linux
+from support.runs import kinds
 from support.scenarios import MIXED
 
 pytestmark = needs_linux
 
-SPEC = LaunchSpec(PROTOCOL, "ipc:///none/hub", "w0", "s3cret", b"\x01id", os.getpid())
 
-
-def _request(folder: Path) -> LaunchRequest:
-    return LaunchRequest(SPEC, folder / "w0.log", folder)
-
-
-@contextmanager
-def _started(folder: Path, entry: str) -> Iterator[WorkerProcess]:
-    launcher = ExecLauncher(f"support.stand_ins.{entry}")
-    process = launcher.start(_request(folder))
-    try:
-        yield process
-    finally:
-        process.reap()
+def _quits(folder: Path) -> ExecProcess:
+    return ExecLauncher(stand_in("quits")).start(request_for(folder))
 
 
 def _wait(process: WorkerProcess) -> None:
+    assert isinstance(process, ExecProcess)
     fd = process.fileno()
     assert fd is not None
     assert have_ended([fd], 20)
@@ -61,47 +47,50 @@ def _wait(process: WorkerProcess) -> None:
 
 
 def test_an_exit_is_seen_before_it_is_reaped(tmp_path: Path) -> None:
-    process = ExecLauncher("support.stand_ins.quits").start(_request(tmp_path))
+    process = _quits(tmp_path)
     _wait(process)
     assert process.has_ended()
     assert process.has_ended()
     assert not process.has_succeeded()
-    assert process.reap() == Exit(7, None)
+    assert process.reap()[:2] == (7, None)
     assert process.has_ended()
     assert not process.has_succeeded()
-
-
-def test_a_process_that_runs_can_be_ended(tmp_path: Path) -> None:
-    process = ExecLauncher("support.stand_ins.mute").start(_request(tmp_path))
-    assert not process.has_ended()
-    assert not process.has_succeeded()
-    process.kill()
-    _wait(process)
-    process.kill()
-    assert process.reap() == Exit(None, "SIGKILL")
 
 
 def test_a_process_that_somebody_else_has_reaped(tmp_path: Path) -> None:
-    process = ExecLauncher("support.stand_ins.quits").start(_request(tmp_path))
+    process = _quits(tmp_path)
     _wait(process)
     os.waitpid(process.pid, 0)
     assert process.has_ended()
     assert not process.has_succeeded()
-    process.reap()
+    exit = process.reap()
+    assert exit == Exit(None, None, cause="reaped by another part of the driver")
+    assert str(exit) == "reaped by another part of the driver"
 
 
-def test_a_system_that_has_no_pidfds(
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_system_that_has_no_pidfds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(pid: int) -> int:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    process = ExecLauncher("support.stand_ins.quits").start(_request(tmp_path))
+    process = _quits(tmp_path)
     assert process.fileno() is None
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    await ended(process)
     assert process.has_ended()
-    assert process.reap() == Exit(7, None)
+    assert process.reap()[:2] == (7, None)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_nothing_is_told_after_the_end_was_collected(tmp_path: Path) -> None:
+    told: list[int] = []
+    process = _quits(tmp_path)
+    process.watch(lambda: told.append(process.pid))
+    process.reap()
+    await asyncio.sleep(0)
+    assert told == []
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -118,6 +107,27 @@ async def test_a_replay_without_pidfds(
         monkeypatch.delattr(os, "pidfd_open")
     report = await replay(load_scenario(MIXED))
     assert report.problems == ()
+    assert report.launcher == "exec"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_loop_turns_between_two_starts(tmp_path: Path) -> None:
+    """Else the first workers of many wait for the hub longer than they can."""
+    starter = ExecLauncher(stand_in("brief")).connect()
+    started: list[WorkerProcess] = []
+    failed: list[LaunchError] = []
+    counts = []
+    for number in range(6):
+        request = request_for(tmp_path, f"w{number}")
+        starter.start(request, started.append, failed.append)
+    for _ in range(3):
+        counts.append(len(started))
+        await asyncio.sleep(0)
+    starter.close()
+    await asyncio.sleep(0)
+    assert (counts, len(started), failed) == ([1, 2, 3], 4, [])
+    for process in started:
+        process.reap()
 
 
 # --- failing launches ----------------------------------------------------------
@@ -125,17 +135,19 @@ async def test_a_replay_without_pidfds(
 NUMBERS = (errno.ENOENT, errno.EMFILE, errno.ENOMEM, errno.EAGAIN)
 
 
+def _fail_with(number: int, *_: Any, **__: Any) -> Any:
+    raise OSError(number, os.strerror(number))
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("step", ["pipe", "write", "Popen"])
 def test_a_launch_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(subprocess if step == "Popen" else os, step, fail)
+    target = subprocess if step == "Popen" else os
+    monkeypatch.setattr(target, step, partial(_fail_with, number))
     with pytest.raises(LaunchError, match=os.strerror(number)):
-        ExecLauncher().start(_request(tmp_path))
+        ExecLauncher().start(request_for(tmp_path))
 
 
 def test_an_interpreter_that_is_not_there(
@@ -143,7 +155,7 @@ def test_an_interpreter_that_is_not_there(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(LaunchError, match="No such file"):
-        ExecLauncher().start(_request(tmp_path))
+        ExecLauncher().start(request_for(tmp_path))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -163,7 +175,7 @@ async def test_a_run_whose_worker_cannot_be_started(
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(10, 20))
+        report = await replay(load_scenario(MIXED), Bounds(10, 20), ExecLauncher())
     path = ("/", "/t2s1b1")[failing]
     assert kinds(report.problems)[0] == ("worker-lost", path)
     message = report.problems[0].message
@@ -172,75 +184,20 @@ async def test_a_run_whose_worker_cannot_be_started(
     assert len(report.problems) == 1 + failing
 
 
-# --- what a worker finds -------------------------------------------------------
-
-
-def test_the_surroundings_of_a_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+async def test_a_run_for_which_no_process_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
-    work = tmp_path / "run" / "work" / "w0"
-    work.mkdir(parents=True)
-    planted = {
-        "FAKE_API_KEY": "k",
-        "LD_PRELOAD_": "x",
-        "PYTHONSTARTUP": "x",
-        "PYTHONINSPECT": "1",
-        "PYTHONHASHSEED": "77",
-        "CLAUDE_CODE_CHILD_SESSION": "1",
-        "XLC_ALL": "x",
-    }
-    for name, value in planted.items():
-        monkeypatch.setenv(name, value)
-    # The driver's own stdin, and a descriptor that it lets everybody inherit.
-    reading, writing = os.pipe()
-    os.set_inheritable(writing, True)
-    stdin = os.dup(0)
-    os.dup2(reading, 0)
-    with fifo(tmp_path / "pipe") as lines:
-        monkeypatch.setenv("LC_NESTLING_FIFO", str(tmp_path / "pipe"))
-        with _started(work, "reporter") as process:
-            found = json.loads(lines.next())
-            _wait(process)
-            pid, lifeline = process.pid, str(found["lifeline"])
-    os.dup2(stdin, 0)
-    for fd in (stdin, reading, writing):
-        os.close(fd)
-
-    environment = found["environment"]
-    assert not planted.keys() & (environment.keys() - {"PYTHONHASHSEED"})
-    assert environment["PYTHONHASHSEED"] == "0"
-    allowed = {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV"}
-    own = {"PYTHONPATH", "PYTHONHASHSEED"}
-    others = environment.keys() - allowed - own
-    assert all(name.startswith("LC_") for name in others)
-
-    assert found["group"] == [pid, pid, pid]
-    assert found["directory"] == str(work)
-    assert found["files"] == ["w0.log"]
-    descriptors = found["descriptors"]
-    assert descriptors.keys() == {"0", "1", "2", lifeline}
-    assert descriptors["0"] == os.devnull
-    assert descriptors["1"] == descriptors["2"] == str(work / "w0.log")
-    assert descriptors[lifeline].startswith("pipe:")
-
-    assert found["arguments"] == [lifeline]
-    assert decode_launch(found["spec"].encode()) == SPEC
-    for shown in (found["command"], environment):
-        assert SPEC.token not in str(shown)
-    assert set(filter(None, map(os.path.abspath, sys.path))) <= set(found["path"])
-
-
-def test_the_order_of_sets_is_the_same_in_every_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashes = set()
-    with fifo(tmp_path / "pipe") as lines:
-        monkeypatch.setenv("LC_NESTLING_FIFO", str(tmp_path / "pipe"))
-        for _ in range(2):
-            with _started(tmp_path, "reporter") as process:
-                hashes.add(json.loads(lines.next())["hash"])
-                _wait(process)
-    assert len(hashes) == 1
+    """Neither a template nor a worker."""
+    monkeypatch.setattr(subprocess, "Popen", partial(_fail_with, errno.EAGAIN))
+    with anyio.fail_after(20):
+        report = await replay(
+            load_scenario(MIXED), Bounds(10, 20), a_launcher(launcher)
+        )
+    assert kinds(report.problems) == [("worker-lost", "/")]
+    message = report.problems[0].message
+    assert message.startswith("its worker ended (not started: cannot start a worker: ")
 
 
 def test_a_worker_finds_what_the_driver_finds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,31 +210,3 @@ def test_a_worker_finds_what_the_driver_finds(monkeypatch: pytest.MonkeyPatch) -
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONHASHSEED": "0",
     }
-
-
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_secrets_cannot_be_seen_from_outside(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What the kernel shows of each worker of a run holds none of its secrets."""
-    seen: list[bytes] = []
-    tokens: list[str] = []
-    start = ExecLauncher.start
-
-    def spied(self: ExecLauncher, request: LaunchRequest) -> WorkerProcess:
-        tokens.append(request.spec.token)
-        return start(self, request)
-
-    def look(user: str, pid: int, message: ToHub) -> None:
-        if isinstance(message, Hello):
-            shown = Path("/proc", str(pid))
-            texts = [(shown / name).read_bytes() for name in ("cmdline", "environ")]
-            seen.append(b"\0".join(texts))
-
-    monkeypatch.setattr(ExecLauncher, "start", spied)
-    on_each_message(monkeypatch, look)
-    assert (await replay(load_scenario(MIXED))).problems == ()
-    assert len(set(tokens)) == len(seen) == 3
-    for text in seen:
-        assert b"nestling.worker" in text
-        assert not any(token.encode() in text for token in tokens)

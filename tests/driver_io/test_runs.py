@@ -38,7 +38,7 @@ SPREAD: Final = (
 async def test_every_session_is_a_process_of_its_own() -> None:
     report = await replay(load_scenario(MIXED))
     assert report.problems == ()
-    pids = report.pids
+    pids = {path: birth.pid for path, birth in report.births.items()}
     assert list(pids) == ["/", "/t2s1b1", "/t2s2b1"]
     assert len({*pids.values(), os.getpid()}) == 4
     assert {path: a.seed_length for path, a in report.accounts.items()} == {
@@ -68,7 +68,7 @@ async def test_two_runs_at_once(tmp_path: Path) -> None:
         group.start_soon(run, "spawn_and_fork")
         group.start_soon(run, "first_turn_fork")
     assert [report.problems for report in found.values()] == [(), ()]
-    pids = [pid for report in found.values() for pid in report.pids.values()]
+    pids = [b.pid for report in found.values() for b in report.births.values()]
     assert len(set(pids)) == 5
 
 
@@ -154,7 +154,7 @@ async def test_cancelling_before_the_hub_runs(
         is_told.set()
 
     monkeypatch.setattr(run_io._HubThread, "abort", told)
-    monkeypatch.setattr(run_io, "_require_descriptors", lambda: is_told.wait(20))
+    monkeypatch.setattr(run_io, "require_descriptors", lambda _: is_told.wait(20))
     scenario = load_scenario(hanging(tmp_path))
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:

@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from nestling.driver import workers_io
-from nestling.driver.exits import Exit
-from nestling.driver.launcher_io import LaunchRequest
+from nestling.driver.exits import Birth, Exit
+from nestling.driver.launcher_io import (
+    LaunchRequest,
+    OnFailed,
+    OnStarted,
+    Starter,
+)
 from nestling.driver.run_directory_io import RunDirectory
 from nestling.driver.workers_io import Workers
 from nestling.session.errors import LaunchError
@@ -29,6 +34,8 @@ class Ended:
     """
 
     pid = os.getpid()
+    launcher = "fake"
+    reason = "a test wants it"
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -36,8 +43,9 @@ class Ended:
         self.is_reaped = False
         self.on_look: Callable[[int], None] = lambda _: None
 
-    def fileno(self) -> None:
-        """Tell that it can only be polled."""
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Tell that it has ended."""
+        asyncio.get_running_loop().call_soon(on_end)
 
     def has_ended(self) -> bool:
         """Tell that it has."""
@@ -68,11 +76,29 @@ class Starting:
 
     def __init__(self, process: Ended) -> None:
         self.process = process
+        self.requests: list[LaunchRequest] = []
+        self.waits = False
+        self.is_closed = False
+        self.on_started: OnStarted = lambda _: None
+        self.on_failed: OnFailed = lambda _: None
 
-    def start(self, request: LaunchRequest) -> Ended:
-        """Start it."""
+    def connect(self) -> Starter:
+        """Begin to work."""
+        return self
+
+    def start(
+        self, request: LaunchRequest, on_started: OnStarted, on_failed: OnFailed
+    ) -> None:
+        """Start it, now or when it is told to."""
         request.log.write_text("what it printed")
-        return self.process
+        self.requests.append(request)
+        self.on_started, self.on_failed = on_started, on_failed
+        if not self.waits:
+            on_started(self.process)
+
+    def close(self) -> None:
+        """Take note."""
+        self.is_closed = True
 
 
 class Watch:
@@ -80,11 +106,16 @@ class Watch:
 
     def __init__(self, run: RunDirectory, process: Ended) -> None:
         self.exits: asyncio.Queue[tuple[str, Exit]] = asyncio.Queue()
+        self.failures: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.pids: list[tuple[str, int]] = []
+        self.launcher = Starting(process)
         self.workers = Workers(
-            Starting(process),
+            self.launcher,
             run,
             Admission(),
             os.getpid(),
+            lambda launch, pid: self.pids.append((launch, pid)),
+            lambda launch, problem: self.failures.put_nowait((launch, problem)),
             lambda launch, exit: self.exits.put_nowait((launch, exit)),
         )
 
@@ -171,10 +202,88 @@ async def test_a_place_for_a_worker_that_cannot_be_made(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "mkdir", fail)
-    workers = Watch(run, Ended(0)).workers
+    watch = Watch(run, Ended(0))
     for _ in range(2):  # the launch is forgotten, and can be tried again
-        with pytest.raises(LaunchError, match="No space left on device"):
-            workers.start("w0")
+        watch.workers.start("w0")
+        assert watch.failures.empty()  # it is told later, never while it is asked for
+        async with asyncio.timeout(20):
+            launch, problem = await watch.failures.get()
+        assert launch == "w0"
+        assert "No space left on device" in problem
+    assert watch.pids == []
+
+
+# --- starting that takes its time ------------------------------------------------
+
+
+async def test_which_launcher_it_was_and_why(run: RunDirectory) -> None:
+    watch = Watch(run, Ended(1))
+    watch.workers.start("w0", "my.agents")
+    assert watch.pids == [("w0", os.getpid())]
+    assert watch.launcher.requests[0].module == "my.agents"
+    await watch.exits.get()
+    birth = Birth(os.getpid(), "fake", "a test wants it")
+    assert watch.workers.births == {"w0": birth}
+    assert watch.failures.empty()
+
+
+async def test_a_worker_may_speak_before_its_process_is_known(
+    run: RunDirectory,
+) -> None:
+    watch = Watch(run, Ended(0))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    assert watch.workers.routing_id("w0") is not None
+    watch.workers.heard_from("w0", was_last=True)
+    watch.launcher.on_started(watch.launcher.process)
+    async with asyncio.timeout(0.9):  # its goodbye is not waited for once more
+        assert await watch.exits.get() == ("w0", Exit(0, None))
+
+
+async def test_a_worker_that_is_not_wanted_any_more_when_it_comes(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[bool] = []
+    monkeypatch.setattr(Ended, "kill", lambda self: killed.append(True))
+    watch = Watch(run, Ended(1))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    watch.workers.kill("w0")
+    assert killed == []
+    watch.launcher.on_started(watch.launcher.process)
+    assert killed == [True]
+    await watch.exits.get()
+
+
+async def test_a_launch_that_fails_late(run: RunDirectory) -> None:
+    watch = Watch(run, Ended(1))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    watch.launcher.on_failed(LaunchError("no"))
+    assert await watch.failures.get() == ("w0", "no")
+    assert watch.workers.routing_id("w0") is None
+
+
+async def test_closing_gives_up_what_has_not_started(run: RunDirectory) -> None:
+    watch = Watch(run, Ended(1))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    await watch.workers.close()
+    assert watch.launcher.is_closed
+    assert watch.workers.routing_id("w0") is None
+
+
+async def test_what_fails_at_the_end_is_not_told(run: RunDirectory) -> None:
+    watch = Watch(run, Ended(1))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    watch.launcher.on_failed(LaunchError("no"))
+    await watch.workers.close()
+    await asyncio.sleep(0)
+    assert watch.failures.empty()
+
+
+# --- the wrong peer ---------------------------------------------------------------
 
 
 async def test_a_peer_that_is_not_the_process_is_the_end_of_it(

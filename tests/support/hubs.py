@@ -21,9 +21,11 @@ from nestling.driver.instructions import (
 from nestling.driver.tree import Now
 from nestling.session.jsontext import Json, JsonObject, dumps
 from nestling.session.log import SessionLog
+from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.messages import (
     PROTOCOL,
     Bye,
+    Chunks,
     Context,
     Delegate,
     Events,
@@ -36,6 +38,7 @@ from nestling.wire.messages import (
     ToWorker,
 )
 from support.directors import Scripted
+from support.session_logs import call_block
 
 GONE = Exit(None, "SIGKILL")
 
@@ -183,16 +186,42 @@ class Peer:
             {"type": "turn/end", "data": {"turn": turn, "reason": {"kind": kind}}},
         )
 
+    def end_step(self) -> list[Instruction]:
+        """End the step alone."""
+        return self.add({"type": "step/end", "data": self.place})
+
+    def next_step(self) -> list[Instruction]:
+        """End the step and start the next."""
+        place = self.place
+        self.end_step()
+        following = {**place, "step": place["step"] + 1}
+        return self.add({"type": "step/start", "data": following})
+
     def message(self, text: str) -> list[Instruction]:
         """Log and upload an assistant message."""
+        return self.message_of({"type": "text", "text": text})
+
+    def asks(self, count: int = 1) -> list[Instruction]:
+        """Log and upload a message of tool calls c0, c1 ..., and that they start."""
+        ids = [f"c{number}" for number in range(count)]
+        called = {"name": "bash", "arguments": "{}", **self.place}
+        return self.add(
+            self._message(*map(call_block, ids)),
+            *({"type": "tool/call", "data": {**called, "callId": id_}} for id_ in ids),
+        )
+
+    def message_of(self, *blocks: JsonObject, **fields: Any) -> list[Instruction]:
+        """Log and upload an assistant message of these blocks."""
+        return self.add({**self._message(*blocks), **fields})
+
+    def _message(self, *blocks: JsonObject) -> JsonObject:
         message = {
             "id": f"m{len(self.log)}",
             "role": "assistant",
-            "content": [{"type": "text", "text": text}],
+            "content": list(blocks),
         }
         data = {**self.place, "message": message}
-        content = {"type": "assistant/message", "data": data, "surfaceOp": "append"}
-        return self.add(content)
+        return {"type": "assistant/message", "data": data, "surfaceOp": "append"}
 
     @property
     def place(self) -> JsonObject:
@@ -205,8 +234,8 @@ class Peer:
             "sid": self.sid,
             "call": self.calls,
             "purpose": "turn",
-            "provider": "p",
-            "model": "m",
+            "provider": self.log.surface.route[0],
+            "model": self.log.surface.route[1],
             **self.place,
             "digest": self.log.surface.request_digest(),
             "length": len(self.log),
@@ -221,15 +250,26 @@ class Peer:
         first = len(self.log)
         session = self.kit.session(self.sid)
         assert session.call is not None
+        reference = self.reference(call, start, end)
         for chunk in session.call.answer.chunks.objects[start:end]:
             data = {**self.place, "chunk": chunk}
             self.log.add({"type": "assistant/chunk", "data": data}, 50)
-        return self.items(first, end - start, {"call": call, "from": start, "to": end})
+        return self.items(first, end - start, reference)
+
+    def reference(self, call: int, start: int, end: int) -> JsonObject:
+        """The reference to chunks of a call, as a worker that got them writes it."""
+        sums = ChunkSums()
+        for said in self.kit.sent(self.launch):
+            message = said.message
+            if isinstance(message, Chunks) and message.call == call:
+                sums.add(message.first + message.count, said.body)
+        return {"call": call, "from": start, "to": end, "crc": sums.at(end)}
 
     def tool(
-        self, block: int = 0, call_id: str = "c", **more: Any
+        self, block: int = 0, call_id: str | None = None, **more: Any
     ) -> list[Instruction]:
         """Ask for the result of a tool call."""
+        call_id = f"c{block}" if call_id is None else call_id
         fields: dict[str, Any] = {
             "sid": self.sid,
             **self.place,
@@ -244,9 +284,12 @@ class Peer:
         block: int | None = 0,
         context: Context = "spawn",
         prompt: str = "go",
+        call_id: str | None = None,
         **more: Any,
     ) -> list[Instruction]:
         """Ask for a child."""
+        by_code = "" if block is None else f"c{block}"
+        call_id = by_code if call_id is None else call_id
         fields: dict[str, Any] = {
             "sid": self.sid,
             **self.place,
@@ -256,7 +299,7 @@ class Peer:
             "context": context,
             "length": len(self.log),
         }
-        asked = {"callId": f"c{block}", "prompt": prompt, "description": ""}
+        asked = {"callId": call_id, "prompt": prompt, "description": ""}
         return self.say(Delegate(**{**fields, **more}), dumps(asked))
 
     def finish(self) -> list[Instruction]:

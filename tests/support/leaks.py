@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -85,9 +86,15 @@ def _processes_left(box: Path, strangers: set[int]) -> Iterator[str]:
 
 
 def end_process(pid: int) -> None:
-    """End a process, and reap it if it is a child of this one."""
+    """End a process, wait until it is gone, and reap it if it is a child of ours."""
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        pidfd = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            # Whoever adopted it reaps it; it is gone for us once this is readable.
+            select.select([pidfd], [], [], 5)
+        finally:
+            os.close(pidfd)
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

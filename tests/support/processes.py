@@ -93,8 +93,26 @@ def have_ended(fds: Sequence[int], seconds: float) -> bool:
 
 
 def wait_stopped(pid: int) -> None:
-    """Wait until a child of this process is stopped by a signal."""
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    """Wait until a process, which was sent SIGSTOP, is stopped."""
+    deadline = time.monotonic() + 20
+    while state_of(pid) != "T":
+        assert time.monotonic() < deadline, f"process {pid} is not stopped"
+        os.sched_yield()
+
+
+def state_of(pid: int) -> str:
+    """Return the letter that the kernel has for what a process is doing."""
+    return _stat(pid)[0]
+
+
+def parent_of(pid: int) -> int:
+    """Return the pid of a process's parent."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return stat.rpartition(")")[2].split()
 
 
 def environment_with_tests(**more: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.scenario import RecordedSession, Scenario, build_scenario
 from nestling.harness.tape_runner import Choose, TapeRunner
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, JsonObject
+from nestling.session.jsontext import Json, JsonObject, dumps
 from nestling.session.reading import Recording, read_recording
 
 Edit = Callable[[JsonObject], JsonObject | None]
@@ -110,6 +110,23 @@ def _edited(event: Event, edit: Edit) -> Event:
         content.get("sourceEventSeqs"),
         content.get("ignorable", False),
     )
+
+
+def edited(recording: Recording, edit: Edit) -> Recording:
+    """Return a recording with its events as `edit` wants them."""
+    return recording._replace(events=edited_events(recording.events, edit))
+
+
+def with_event(recording: Recording, at: int, kind: str, data: Json) -> Recording:
+    """Return a recording with one more event, and citations where they now stand."""
+    rows = [event.row() for event in recording.events]
+    for row in rows:
+        row["seq"] += row["seq"] >= at
+        if "sourceEventSeqs" in row:
+            row["sourceEventSeqs"] = [n + (n >= at) for n in row["sourceEventSeqs"]]
+    rows.insert(at, {"type": kind, "seq": at, "time": 0, "data": data})
+    lines = [dumps(row) + b"\n" for row in [recording.header.row(), *rows]]
+    return read_recording(b"".join(lines), recording.name)
 
 
 def with_session(scenario: Scenario, path: str, **changes: Json) -> Scenario:

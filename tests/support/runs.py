@@ -9,6 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from nestling.driver.hub_io import HubLoop
+from nestling.driver.launcher_io import WorkerProcess
 from nestling.driver.workers_io import Workers
 from nestling.harness.ledger import Problem
 from nestling.harness.replay_director import ReplayDirector
@@ -65,11 +66,10 @@ def on_each_message(patch: pytest.MonkeyPatch, act: OnMessage) -> None:
 
 def on_each_start(patch: pytest.MonkeyPatch, act: Callable[[str, int], object]) -> None:
     """Let a test act, in the hub's thread, on the start of every worker."""
-    start = Workers.start
+    started = Workers._started
 
-    def spied(self: Workers, launch: str) -> int:
-        pid = start(self, launch)
-        act(launch, pid)
-        return pid
+    def spied(self: Workers, launch: str, process: WorkerProcess) -> None:
+        started(self, launch, process)
+        act(launch, process.pid)
 
-    patch.setattr(Workers, "start", spied)
+    patch.setattr(Workers, "_started", spied)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 
 from nestling.session.chunk import error_finish
@@ -10,6 +12,7 @@ from nestling.session.log import SessionLog
 from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES
 from nestling.wire.messages import (
     Bye,
+    Chunks,
     Close,
     Credit,
     Delegate,
@@ -31,6 +34,7 @@ from nestling.worker.tape import (
     Message,
     StepEnd,
     StepStart,
+    Summary,
     ToolCall,
     ToolResult,
     TurnEnd,
@@ -55,6 +59,11 @@ TWO_TOOLS: list[Item] = [
 
 def names(said: list[ToHub]) -> list[str]:
     return [type(message).__name__ for message in said]
+
+
+def ref(call: int, start: int, end: int, *bodies: bytes) -> JsonObject:
+    """A reference to chunks that came with these messages."""
+    return {"call": call, "from": start, "to": end, "crc": crc32(b"".join(bodies))}
 
 
 def started(*items: Item) -> Worker:
@@ -112,7 +121,7 @@ def test_a_chunk_goes_back_as_a_reference() -> None:
     worker = started(Message("m"))
     worker.answer(delta("h"), delta("i"), STOP)
     items = worker.uploaded()
-    assert {"call": 0, "from": 0, "to": 3} in items
+    assert ref(0, 0, 3, dumps([delta("h"), delta("i"), STOP])) in items
     kinds = [item.get("type") for item in items]
     assert "assistant/chunk" not in kinds
     (message,) = (i for i in items if i.get("type") == "assistant/message")
@@ -131,7 +140,7 @@ def test_a_failed_call_is_finished_by_the_worker() -> None:
     assert last["type"] == "assistant/chunk"
     assert last["data"]["chunk"] == error_finish(failure)
     worker.answer(STOP, call=1)
-    assert {"call": 1, "from": 0, "to": 1} in worker.uploaded()
+    assert ref(1, 0, 1, dumps([STOP])) in worker.uploaded()
 
 
 def test_inputs_of_a_call_stand_after_their_chunk() -> None:
@@ -147,17 +156,39 @@ def test_inputs_of_a_call_stand_after_their_chunk() -> None:
         "assistant/chunk",
     ]
     refs = [item for item in worker.uploaded() if "call" in item]
-    assert refs == [{"call": 0, "from": 0, "to": 2}, {"call": 0, "from": 2, "to": 3}]
+    body = dumps([delta("a"), delta("b"), STOP])
+    assert refs == [ref(0, 0, 2, body), ref(0, 2, 3, body)]
+
+
+def test_a_reference_proves_all_messages_up_to_its_last_chunk() -> None:
+    worker = started(Message("m"))
+    bodies = [dumps([delta("a"), delta("b")]), dumps([STOP])]
+    worker.chunks(delta("a"), delta("b"))
+    worker.chunks(STOP, first=2)
+    refs = [item for item in worker.uploaded() if "call" in item]
+    assert refs == [ref(0, 0, 2, bodies[0]), ref(0, 2, 3, *bodies)]
+
+
+def test_the_sum_is_of_the_bytes_and_not_of_what_they_say() -> None:
+    worker = started(Message("m"))
+    body = b'[ {"text":"a","type":"text-delta","index":0} ]'
+    worker.tell(Chunks(SID, 0, 0, 1), body)
+    assert worker.uploaded()[-1] == ref(0, 0, 1, body)
 
 
 def test_a_summary_is_streamed_and_not_logged() -> None:
-    summary: JsonObject = {"type": "compaction/summary", "data": {}}
-    worker = Worker([Call(purpose="summary"), Input(summary), *turn()])
+    summary: JsonObject = {"type": "compaction/summary", "data": {"of": 3}}
+    worker = Worker([Summary(summary), *turn()])
     worker.create()
     stream = worker.last(Stream)[0]
     assert (stream.purpose, stream.turn, stream.step) == ("summary", 0, 0)
-    said = worker.answer(delta("short"), STOP)
-    assert worker.types[0] == "compaction/summary"
+    usage = {"type": "usage", "usage": {"inputTokens": 1}}
+    said = worker.answer(delta("short"), usage, STOP)
+    event = worker.endpoint.loop.log.events[0]
+    # The answer is what was served, not what a tape could have told.
+    assert event.type == "compaction/summary"
+    blocks = [{"type": "text", "text": "short"}]
+    assert event.data == {"of": 3, "rawOutput": blocks, "usage": {"inputTokens": 1}}
     assert "assistant/chunk" not in worker.types
     assert names(said) == ["Events", "Result"]
 
@@ -201,9 +232,9 @@ def test_a_cut_in_the_middle_of_what_was_served() -> None:
     worker.chunks(delta("a"), delta("b"), delta("c"), STOP)
     assert worker.types.count("assistant/chunk") == 2
     assert worker.log[4].data["message"]["content"] == [text_block("ab")]
-    assert [item for item in worker.uploaded() if "call" in item] == [
-        {"call": 0, "from": 0, "to": 2}
-    ]
+    served = dumps([delta("a"), delta("b"), delta("c"), STOP])
+    refs = [item for item in worker.uploaded() if "call" in item]
+    assert refs == [ref(0, 0, 2, served)]
     # The rest of the answer, and its end, are on their way still.
     assert worker.chunks(delta("d"), first=4) == []
     assert worker.tell(End(SID, 0, 5)) == []

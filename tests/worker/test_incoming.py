@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nestling.session.errors import WireError
-from nestling.session.jsontext import JsonObject
+from nestling.session.jsontext import JsonObject, dumps
 from nestling.worker.incoming import IncomingCall
 from support.session_logs import delta
 
@@ -16,8 +18,16 @@ CAUSE: JsonObject = {"kind": "user"}
 
 def call_with(count: int) -> IncomingCall:
     call = IncomingCall(4, "turn")
-    call.receive(0, [delta(str(n)) for n in range(count)])
+    arrive(call, 0, count)
     return call
+
+
+def arrive(call: IncomingCall, first: int, count: int) -> bytes:
+    """Let chunks arrive, each of which says its number; return their message."""
+    chunks = [delta(str(first + n)) for n in range(count)]
+    text = dumps(chunks)
+    call.receive(first, chunks, text)
+    return text
 
 
 def taken(call: IncomingCall) -> list[str]:
@@ -30,7 +40,7 @@ def taken(call: IncomingCall) -> list[str]:
 
 def test_chunks_are_taken_in_order() -> None:
     call = call_with(2)
-    call.receive(2, [delta("2")])
+    arrive(call, 2, 1)
     assert taken(call) == ["0", "1", "2"]
     assert (call.taken, call.is_over, call.is_cut) == (3, False, False)
     call.end(3)
@@ -48,14 +58,14 @@ def test_a_call_is_over_once_all_is_taken() -> None:
 def test_chunks_that_do_not_continue(first: int) -> None:
     call = call_with(2)
     with pytest.raises(WireError, match=f"call 4: chunks from {first}, expected 2"):
-        call.receive(first, [delta("x")])
+        arrive(call, first, 1)
 
 
 def test_chunks_or_an_end_after_the_end() -> None:
     call = call_with(1)
     call.end(1)
     with pytest.raises(WireError, match="call 4: chunks from 1"):
-        call.receive(1, [delta("x")])
+        arrive(call, 1, 1)
     with pytest.raises(WireError, match="call 4 ends after 1 chunks"):
         call.end(1)
 
@@ -64,6 +74,15 @@ def test_chunks_or_an_end_after_the_end() -> None:
 def test_an_end_after_another_number_of_chunks(total: int) -> None:
     with pytest.raises(WireError, match=f"call 4 ends after {total} chunks, 2 came"):
         call_with(2).end(total)
+
+
+def test_the_sum_of_what_was_taken_is_of_whole_messages() -> None:
+    call = IncomingCall(0, "turn")
+    first, second = arrive(call, 0, 2), arrive(call, 2, 1)
+    sums = []
+    while call.take() is not None:
+        sums.append(call.sum_taken)
+    assert sums == [crc32(first), crc32(first), crc32(first + second)]
 
 
 # --- cuts ----------------------------------------------------------------------
@@ -84,10 +103,10 @@ def test_a_cut_may_come_before_its_chunks() -> None:
     call = IncomingCall(0, "turn")
     call.cut(2, CAUSE)
     assert not call.is_cut
-    call.receive(0, [delta("0")])
+    arrive(call, 0, 1)
     assert taken(call) == ["0"]
     assert not call.is_cut
-    call.receive(1, [delta("1"), delta("2")])
+    arrive(call, 1, 2)
     assert taken(call) == ["1"]
     assert call.is_cut
 
@@ -123,7 +142,7 @@ def test_a_cut_is_at_the_same_place_however_chunks_arrive(
     call, first, texts = IncomingCall(0, "turn"), 0, list[str]()
     call.cut(after, CAUSE)
     for size in sizes:
-        call.receive(first, [delta(str(first + n)) for n in range(size)])
+        arrive(call, first, size)
         first += size
         texts += taken(call)
     assert texts == [str(n) for n in range(min(first, after))]

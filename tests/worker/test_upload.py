@@ -28,7 +28,16 @@ def sent(upload: Upload) -> list[tuple[int, int, Json]]:
 
 
 def ref(call: int, start: int, end: int) -> Json:
-    return {"call": call, "from": start, "to": end}
+    return {"call": call, "from": start, "to": end, "crc": crc(call, end - 1)}
+
+
+def crc(call: int, index: int) -> int:
+    """A sum for each chunk of each call, as if each were a message of its own."""
+    return 100 * call + index
+
+
+def add_chunk(upload: Upload, seq: int, call: int, index: int) -> None:
+    upload.add_chunk(chunk(seq), call, index, crc(call, index))
 
 
 def row(seq: int, text: str = "x") -> Json:
@@ -66,30 +75,30 @@ def test_a_row_says_all_of_an_event_but_its_seq() -> None:
 def test_runs_of_chunks_become_one_reference() -> None:
     upload = Upload(0, 0)
     for seq in range(3):
-        upload.add_chunk(chunk(seq), 7, seq)
+        add_chunk(upload, seq, 7, seq)
     upload.add(note(3))
-    upload.add_chunk(chunk(4), 7, 3)
-    upload.add_chunk(chunk(5), 8, 0)
-    upload.add_chunk(chunk(6), 8, 2)
+    add_chunk(upload, 4, 7, 3)
+    add_chunk(upload, 5, 8, 0)
+    add_chunk(upload, 6, 8, 2)
     expected = [ref(7, 0, 3), row(3), ref(7, 3, 4), ref(8, 0, 1), ref(8, 2, 3)]
     assert sent(upload) == [(0, 7, expected)]
 
 
 def test_a_reference_that_was_sent_does_not_grow() -> None:
     upload = Upload(0, 0)
-    upload.add_chunk(chunk(0), 0, 0)
+    add_chunk(upload, 0, 0, 0)
     assert sent(upload) == [(0, 1, [ref(0, 0, 1)])]
-    upload.add_chunk(chunk(1), 0, 1)
+    add_chunk(upload, 1, 0, 1)
     assert sent(upload) == [(1, 1, [ref(0, 1, 2)])]
 
 
 def test_a_reference_that_was_sent_does_not_grow_when_it_is_sent_again() -> None:
     """The hub may have it already, and would see it straddle the end of its log."""
     upload = Upload(0, 0)
-    upload.add_chunk(chunk(0), 0, 0)
+    add_chunk(upload, 0, 0, 0)
     list(upload.take())
     upload.rewind(0)
-    upload.add_chunk(chunk(1), 0, 1)
+    add_chunk(upload, 1, 0, 1)
     assert sent(upload) == [(0, 2, [ref(0, 0, 1), ref(0, 1, 2)])]
 
 
@@ -154,7 +163,7 @@ def test_a_gap_is_filled_from_where_it_begins() -> None:
 def test_an_ack_in_the_middle_of_a_reference_keeps_it() -> None:
     upload = Upload(0, 0)
     for seq in range(4):
-        upload.add_chunk(chunk(seq), 0, seq)
+        add_chunk(upload, seq, 0, seq)
     list(upload.take())
     upload.acknowledge(2)
     upload.rewind(2)
@@ -175,7 +184,7 @@ def test_every_event_is_sent_and_none_is_lost(steps: list[str]) -> None:
             upload.add(note(end))
             end += 1
         elif step == "chunk":
-            upload.add_chunk(chunk(end), 0, index)
+            add_chunk(upload, end, 0, index)
             end, index = end + 1, index + 1
         elif step == "ack":
             upload.acknowledge(max(b for b in boundaries if b <= len(received)))
@@ -188,6 +197,8 @@ def test_every_event_is_sent_and_none_is_lost(steps: list[str]) -> None:
                 seq = first
                 for item in items:
                     size = item["to"] - item["from"] if "call" in item else 1
+                    if "call" in item:
+                        assert item["crc"] == crc(0, item["to"] - 1)
                     known = [n in received for n in range(seq, seq + size)]
                     assert all(known) or not any(known), "an item is taken whole"
                     for offset in range(size):

@@ -23,6 +23,7 @@ from nestling.wire.messages import Purpose
 
 DEFAULT_MAX_DEPTH = 3
 DEFAULT_START_TIMEOUT = 30.0
+DEFAULT_STARTING = 8
 
 
 class Limits(NamedTuple):
@@ -31,10 +32,12 @@ class Limits(NamedTuple):
     Attributes:
         max_depth: how many delegations may lie between the root and a session.
         start_timeout: seconds from a worker's launch until it must be ready.
+        starting: so many workers may be starting at once; the others wait their turn.
     """
 
     max_depth: int = DEFAULT_MAX_DEPTH
     start_timeout: float = DEFAULT_START_TIMEOUT
+    starting: int = DEFAULT_STARTING
 
 
 class CancelAt(NamedTuple):

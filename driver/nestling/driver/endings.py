@@ -50,6 +50,9 @@ class Endings:
         """Show the director what is new in a log, and stop where it says so."""
         events = session.log.events[session.observed :]
         session.observed = len(session.log)
+        self._tree.progress += len(events)
+        for event in events:
+            session.step.take(event)
         self._tree.persist(session)
         if not events:
             return
@@ -86,19 +89,22 @@ class Endings:
     def reaped(self, session: HubSession, exit: Exit) -> None:
         """Take note that a session's process is gone."""
         session.exit = exit
+        self._tree.progress += 1
         if session.is_ended:
             session.state = State.REAPED
         else:
             self._lost(session, exit)
+        self._tree.launch_next()
         self._check_done()
 
     def _lost(self, session: HubSession, exit: Exit) -> None:
         """Close the turn of a session whose worker ended before its last word."""
         session.state = State.STOPPING
-        for child in session.children:
-            if not child.is_ended:
-                reason = f"its parent {session.path} is gone"
-                self._tree.kill(child, reason, "abort")
+        if session.ended_by != "director":  # what it stops, it stops alone
+            for child in session.children:
+                if not child.is_ended:
+                    reason = f"its parent {session.path} is gone"
+                    self._tree.kill(child, reason, "abort")
         why = session.stop_reason or "its worker ended"
         diagnostic, last = f"{why} ({exit})", _last_event(session)
         closing = closers(session.log.events)
@@ -135,6 +141,7 @@ class Endings:
         if session.is_ended:
             return
         session.state = State.SETTLED if session.exit is None else State.REAPED
+        self._tree.progress += 1
         outcome = session.outcome()
         ended_by: EndedBy = "itself"
         if diagnostic is not None:

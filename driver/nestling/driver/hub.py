@@ -6,6 +6,8 @@ and nobody else notices.
 
 from __future__ import annotations
 
+from typing import Final
+
 from nestling.driver.director import Director
 from nestling.driver.endings import Endings
 from nestling.driver.exits import Exit
@@ -45,6 +47,9 @@ from nestling.wire.messages import (
     Tool,
     Welcome,
 )
+
+BYE_BYTES: Final = 4000
+"""So much of a goodbye is kept."""
 
 
 class Hub:
@@ -94,7 +99,14 @@ class Hub:
         """Say of every session that has not ended what it waits for."""
         return [(s.path, s.waits_for) for s in self.tree if not s.is_ended]
 
+    def is_starting(self) -> bool:
+        """Tell whether a worker is starting, which has a bound of its own."""
+        return any(self.tree.is_starting(session) for session in self.tree)
+
     def _taken_orders(self) -> list[Instruction]:
+        while unlaunched := self.tree.take_unlaunched():
+            for session in unlaunched:
+                self._endings.reaped(session, Exit(None, None))
         orders, self.tree.orders = self.tree.orders, []
         return orders
 
@@ -145,7 +157,7 @@ class Hub:
             case Result():
                 self._requests.result(session, message)
             case Bye():
-                detail = body.decode("utf-8", "backslashreplace")
+                detail = body[:BYE_BYTES].decode("utf-8", "backslashreplace")
                 self._endings.bye(session, message, detail)
             case Beat():
                 session.last_heard = self.tree.now.monotonic
@@ -157,6 +169,7 @@ class Hub:
                 f"it speaks protocol {message.protocol}, expected {PROTOCOL}"
             )
         session.state = State.CREATING
+        self.tree.progress += 1
         self.tree.say(session, Welcome(PROTOCOL))
         self.tree.say(session, *self.tree.create_message(session))
 
@@ -168,18 +181,24 @@ class Hub:
                 f"expected {session.seed_length}"
             )
         session.state = State.RUNNING
+        self.tree.progress += 1
         session.waits_for = "its worker"
+        self.tree.launch_next()
 
     def _events(self, session: HubSession, message: Events, body: bytes) -> None:
         taken = take_events(session.log, session.call, message, body)
         if isinstance(taken, Gap):
-            self.tree.say(session, Nack(session.sid, taken.expected))
+            if session.gap_at != taken.expected:
+                session.gap_at = taken.expected
+                self.tree.say(session, Nack(session.sid, taken.expected))
             return
+        session.gap_at = None
         self._endings.grown(session)
 
     # --- the rest --------------------------------------------------------------
 
     def _durable(self, session: HubSession, length: int) -> None:
+        self.tree.progress += 1
         try:
             session.became_durable(length)
         except WireError as error:
@@ -191,8 +210,10 @@ class Hub:
     def _tick(self) -> None:
         limit = self.tree.director.limits.start_timeout
         for session in self.tree:
-            is_starting = session.state in (State.STARTING, State.CREATING)
-            if is_starting and self.tree.now.monotonic - session.started_at > limit:
+            started_at = session.started_at
+            if started_at is None or not self.tree.is_starting(session):
+                continue
+            if self.tree.now.monotonic - started_at > limit:
                 reason = f"its worker did not start within {limit:g} s"
                 self.tree.kill(session, reason)
 

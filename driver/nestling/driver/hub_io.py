@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from nestling.driver.director import Director
-from nestling.driver.exits import Exit
+from nestling.driver.exits import Birth, Exit
 from nestling.driver.hub import Hub
 from nestling.driver.instructions import (
     Abort,
@@ -39,11 +39,11 @@ from nestling.driver.run_directory_io import RunDirectory
 from nestling.driver.store_io import Writer
 from nestling.driver.tree import Now
 from nestling.driver.workers_io import GRACE, Workers
-from nestling.session.errors import LaunchError, NestlingError, WireError
+from nestling.session.errors import NestlingError, WireError
 from nestling.wire.admission import Admission
 from nestling.wire.codec import decode_for_hub, encode
 from nestling.wire.hub_socket_io import HubSocket
-from nestling.wire.messages import Beat, Bye, Hello
+from nestling.wire.messages import Bye, Hello
 
 TICK: Final = 0.25
 """Seconds between looks at the clock."""
@@ -70,12 +70,12 @@ class RunEnd(NamedTuple):
     Attributes:
         ending: whether it came to its end, or why it was ended.
         waiting: then, what each session that had not ended waited for, by spawn path.
-        pids: the process of each session, by spawn path.
+        births: the process of each session that had one, by spawn path.
     """
 
     ending: Ending
     waiting: list[tuple[str, str]]
-    pids: dict[str, int]
+    births: dict[str, Birth]
 
 
 class HubLoop:
@@ -96,7 +96,13 @@ class HubLoop:
         self._watch = watch
         self._admission = Admission()
         self._workers = Workers(
-            launcher, run, self._admission, parent_pid, self._exited
+            launcher,
+            run,
+            self._admission,
+            parent_pid,
+            self._launched,
+            self._not_launched,
+            self._exited,
         )
         self._socket = HubSocket(run.endpoint, self._admission, self._received)
         self._over: asyncio.Future[Ending] = self._loop.create_future()
@@ -120,8 +126,9 @@ class HubLoop:
             ending = await self._over
         finally:
             await self._close()
-        pids = {s.path: s.pid for s in self._hub.tree if s.pid is not None}
-        return RunEnd(ending, self._waiting, pids)
+        known = self._workers.births
+        births = {s.path: known[s.launch] for s in self._hub.tree if s.launch in known}
+        return RunEnd(ending, self._waiting, births)
 
     async def _close(self) -> None:
         """Free everything, also if some of it fails; nothing is started any more."""
@@ -155,7 +162,10 @@ class HubLoop:
     def _tell(self, event: HubEvent) -> None:
         if self._over.done():
             return  # a late message must not start anything
+        before = self._hub.tree.progress
         self._obey(self._hub.handle(event, _now()))
+        if self._hub.tree.progress != before:
+            self._last_progress = self._loop.time()
 
     def _received(self, user: str, routing_id: bytes, frames: list[bytes]) -> None:
         try:
@@ -166,8 +176,6 @@ class HubLoop:
             self._tell(Broken(user, str(error)))
             return
         self._workers.heard_from(user, was_last=isinstance(message, Bye))
-        if not isinstance(message, Beat):
-            self._last_progress = self._loop.time()
         self._tell(Received(user, message, body))
 
     def _admit_routing_id(self, user: str, routing_id: bytes) -> None:
@@ -175,16 +183,17 @@ class HubLoop:
             raise WireError("it said hello on a routing id that is not its own")
         self._socket.allow(routing_id, user)
 
+    def _launched(self, launch: str, pid: int) -> None:
+        self._tell(Launched(launch, pid))
+
+    def _not_launched(self, launch: str, problem: str) -> None:
+        self._tell(NotLaunched(launch, problem))
+
     def _exited(self, launch: str, exit: Exit) -> None:
-        self._last_progress = self._loop.time()
         self._tell(Exited(launch, exit))
 
     def _told_by_writer(self, outcome: Durable | NotDurable) -> None:
-        self._loop.call_soon_threadsafe(self._durable, outcome)
-
-    def _durable(self, outcome: Durable | NotDurable) -> None:
-        self._last_progress = self._loop.time()
-        self._tell(outcome)
+        self._loop.call_soon_threadsafe(self._tell, outcome)
 
     def _tick(self) -> None:
         if self._over.done():
@@ -197,6 +206,8 @@ class HubLoop:
         self._last_tick = now
         if now - self._started > self._bounds.timeout:
             self.abort("timeout")
+        elif self._hub.is_starting():
+            self._last_progress = now  # a start has a bound of its own
         elif now - self._last_progress > self._bounds.stall:
             self.abort("stall")
         self._loop.call_later(TICK, self._tick)
@@ -207,7 +218,7 @@ class HubLoop:
         for instruction in instructions:
             match instruction:
                 case Launch():
-                    self._launch(instruction.launch)
+                    self._workers.start(instruction.launch)
                 case Send():
                     self._send(instruction)
                 case Persist():
@@ -220,19 +231,17 @@ class HubLoop:
                     if not self._over.done():
                         self._over.set_result(self._ending)
 
-    def _launch(self, launch: str) -> None:
-        try:
-            pid = self._workers.start(launch)
-        except LaunchError as error:
-            self._loop.call_soon(self._tell, NotLaunched(launch, str(error)))
-        else:
-            self._tell(Launched(launch, pid))
-
     def _send(self, send: Send) -> None:
         routing_id = self._workers.routing_id(send.launch)
-        if routing_id is not None:
+        if routing_id is None:
+            return
+        try:
+            frames = encode(send.message, send.body)
+        except WireError as error:
+            self._loop.call_soon(self._tell, Broken(send.launch, str(error)))
+        else:
             # A peer that is gone is noticed by its process's end.
-            self._socket.send(routing_id, encode(send.message, send.body))
+            self._socket.send(routing_id, frames)
 
 
 def _now() -> Now:

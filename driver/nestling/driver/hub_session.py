@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from nestling.driver.director import Creation, EndedBy
 from nestling.driver.exits import Exit
+from nestling.driver.open_step import OpenStep
 from nestling.driver.streams import OpenCall
 from nestling.session.boundary import own_events
 from nestling.session.errors import WireError
@@ -15,6 +16,9 @@ from nestling.session.header import Header
 from nestling.session.log import SessionLog
 from nestling.session.outcome import Outcome, outcome
 from nestling.wire.messages import Delegate
+
+MOST_WAITING: Final = 10_000
+"""So many requests of one session may wait for the disk."""
 
 
 class State(enum.Enum):
@@ -27,10 +31,6 @@ class State(enum.Enum):
     STOPPING = "stopping"
     SETTLED = "settled"
     REAPED = "reaped"
-
-
-Place: TypeAlias = tuple[int, int, int | None, int, str | None]
-"""Where a request stands: turn, step, block, n, key."""
 
 
 class Parentage(NamedTuple):
@@ -51,8 +51,12 @@ class HubSession:
         seed_length: how many events it inherited, counted.
         durable: how many events are on disk.
         call: the open or last call.
+        started_at: when its worker was launched, in monotonic seconds.
         is_opening: whether a call waits for the events before it to be durable.
         observed: how many events the director was shown.
+        step: the tool calls of the open step and what was asked about them.
+        gap_at: the event that was asked for again, until it comes.
+        has_result: whether its worker has said that it is done.
         ended_by: what ends it, if it does not end by itself.
         stop_reason: why the driver ends it, if it does.
         has_lost_store: whether its events can no longer be written.
@@ -83,7 +87,7 @@ class HubSession:
         self.state = State.STARTING
         self.pid: int | None = None
         self.exit: Exit | None = None
-        self.started_at = 0.0
+        self.started_at: float | None = None
         self.durable = 0
         self.persisted = 0
         self.call: OpenCall | None = None
@@ -96,7 +100,9 @@ class HubSession:
         self.last_heard = 0.0
         self.waits_for = "its worker to start"
         self._when_durable: list[tuple[int, Callable[[], None]]] = []
-        self._places: set[Place] = set()
+        self.step = OpenStep()
+        self.gap_at: int | None = None
+        self.has_result = False
 
     @property
     def id(self) -> str:
@@ -117,6 +123,21 @@ class HubSession:
         """Return what the session has come to so far."""
         return outcome(own_events(self.log.events, self.seed_length))
 
+    def when_asked(self, length: int, action: Callable[[], None]) -> None:
+        """Do what a worker asks for, once the log that it was asked from is on disk.
+
+        Raises:
+            WireError: if the log is shorter, and nothing of it is on its way, or more
+                is waiting already than any worker has reason to ask for.
+        """
+        if length > len(self.log) and self.gap_at is None:
+            raise WireError(
+                f"a request made from {length} events, the log has {len(self.log)}"
+            )
+        if len(self._when_durable) >= MOST_WAITING:
+            raise WireError(f"more than {MOST_WAITING} requests at once")
+        self.when_durable(length, action)
+
     def when_durable(self, length: int, action: Callable[[], None]) -> None:
         """Do `action` once the first `length` events are on disk; now if they are."""
         if self.durable >= length:
@@ -131,22 +152,6 @@ class HubSession:
         self._when_durable = [e for e in self._when_durable if e[0] > self.durable]
         for action in due:
             action()
-
-    def claim_place(self, place: Place) -> None:
-        """Take note of a tool call or delegation, of which each place has one.
-
-        Raises:
-            WireError: if that place had one, or is not in the open step.
-        """
-        turns = self.log.turns
-        if place[:2] != (turns.turn, turns.step):
-            raise WireError(
-                f"a request of turn {place[0]}, step {place[1]}; "
-                f"the log is at {turns.turn}, {turns.step}"
-            )
-        if place in self._places:
-            raise WireError(f"a second request of turn {place[0]}, step {place[1]}")
-        self._places.add(place)
 
     def require(self, message: str, *states: State) -> None:
         """Check that a message may come now.

@@ -1,4 +1,4 @@
-"""Starting worker processes, and noticing how they end.
+"""Starting worker processes: what all launchers share, and the plainest of them.
 
 Launches happen only in the hub's thread: a worker asks the kernel to die with the
 thread that started it, and the hub's lives as long as the run.
@@ -6,19 +6,37 @@ thread that started it, and the hub's lives as long as the run.
 
 from __future__ import annotations
 
+import asyncio
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
+from nestling.driver.marks_io import MARK, new_mark
 from nestling.session.errors import LaunchError
 from nestling.wire.launch import LaunchSpec, encode_launch
 
-_ALLOWED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV")
+WORKER: Final = "nestling.worker"
+"""What a worker runs as its program."""
+
+_ALLOWED: Final = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TZ",
+    "TMPDIR",
+    "SYSTEMROOT",
+    "VIRTUAL_ENV",
+    # So that a coverage run sees workers; only there where it set them.
+    "COVERAGE_PROCESS_CONFIG",
+    "COVERAGE_PROCESS_START",
+)
 _ALLOWED_PREFIX: Final = "LC_"
 
 
@@ -29,20 +47,39 @@ class LaunchRequest(NamedTuple):
         spec: what the worker is told, secrets included.
         log: the file that takes its stdout and stderr.
         directory: its working directory.
+        module: the agent module that it will need, ``pkg.mod`` or ``/abs/file.py``;
+            "" for none.
     """
 
     spec: LaunchSpec
     log: Path
     directory: Path
+    module: str = ""
 
 
 class WorkerProcess(Protocol):
     """A running worker, in a process group of its own."""
 
-    pid: int
+    @property
+    def pid(self) -> int:
+        """The process."""
+        ...
 
-    def fileno(self) -> int | None:
-        """Return a descriptor that becomes readable when the process ends, if any."""
+    @property
+    def launcher(self) -> str:
+        """What started it: ``template`` or ``exec``."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why that started it and not the launcher that was wanted, if so."""
+        ...
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` once, now or on the running loop, when the process has ended.
+
+        Not after ``reap`` or ``abandon``.
+        """
         ...
 
     def has_ended(self) -> bool:
@@ -58,7 +95,10 @@ class WorkerProcess(Protocol):
         ...
 
     def reap(self) -> Exit:
-        """End what is left of the group, collect the exit, free everything."""
+        """Collect the exit of a process that has ended, and free everything.
+
+        Nobody of its group is left then.
+        """
         ...
 
     def abandon(self) -> None:
@@ -66,17 +106,37 @@ class WorkerProcess(Protocol):
         ...
 
 
+OnStarted: TypeAlias = Callable[[WorkerProcess], None]
+OnFailed: TypeAlias = Callable[[LaunchError], None]
+
+
+class Starter(Protocol):
+    """A launcher at work for one hub; used on the hub's loop only."""
+
+    def start(
+        self, request: LaunchRequest, on_started: OnStarted, on_failed: OnFailed
+    ) -> None:
+        """Start a worker; calls one of the two, now or later.
+
+        What fails leaves nothing behind.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up what has not started, without a call, and free everything.
+
+        The processes that were handed out are reaped or abandoned before.
+        """
+        ...
+
+
 class Launcher(Protocol):
-    """A way of starting workers."""
+    """A way of starting workers; several hubs may use one at the same time."""
 
     name: str
 
-    def start(self, request: LaunchRequest) -> WorkerProcess:
-        """Start a worker.
-
-        Raises:
-            LaunchError: if it cannot be started; nothing is left behind.
-        """
+    def connect(self) -> Starter:
+        """Begin to work for a hub, on its running loop."""
         ...
 
 
@@ -102,7 +162,7 @@ class ExecLauncher:
 
     name = "exec"
 
-    def __init__(self, entry: str = "nestling.worker") -> None:
+    def __init__(self, entry: str = WORKER) -> None:
         """Prepare to start workers.
 
         Args:
@@ -110,9 +170,21 @@ class ExecLauncher:
         """
         self._entry = entry
 
-    def start(self, request: LaunchRequest) -> WorkerProcess:
-        """Start a worker (see ``Launcher``)."""
-        spec = encode_launch(request.spec)
+    def connect(self) -> Starter:
+        """Begin to work for a hub (see ``Launcher``)."""
+        return ExecStarter(self)
+
+    def start(self, request: LaunchRequest, reason: str | None = None) -> ExecProcess:
+        """Start a worker.
+
+        Args:
+            request: which.
+            reason: why it is this launcher that starts it.
+
+        Raises:
+            LaunchError: if it cannot be started; nothing is left behind.
+        """
+        spec, mark = encode_launch(request.spec), new_mark()
         try:
             # The worker reads its spec from the pipe and keeps it: the write end,
             # which only the driver has, is its lifeline.
@@ -128,7 +200,7 @@ class ExecLauncher:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=request.directory,
-                    env=worker_environment(os.environ),
+                    env={**worker_environment(os.environ), MARK: mark},
                     pass_fds=(read_end,),
                     start_new_session=True,
                 )
@@ -137,80 +209,72 @@ class ExecLauncher:
             raise LaunchError(f"cannot start a worker: {error}") from None
         finally:
             os.close(read_end)
-        return ExecProcess(process, write_end)
+        return ExecProcess(process, write_end, mark, reason)
 
 
-class ExecProcess:
-    """A worker that was started as a fresh interpreter."""
+class ExecStarter:
+    """Starts one worker a turn of the loop.
 
-    def __init__(self, process: subprocess.Popen[bytes], lifeline: int) -> None:
-        self.pid = process.pid
-        self._process = process
-        self._lifeline = lifeline
-        self._pidfd = _pidfd(process.pid)
+    Starting a process takes the hub's thread some milliseconds. Many in a row would
+    keep the first ones waiting at the door for so long that they give up.
+    """
 
-    def fileno(self) -> int | None:
-        """Return the process's pidfd, where the system has them."""
-        return self._pidfd
+    def __init__(self, launcher: ExecLauncher, reason: str | None = None) -> None:
+        """Prepare to start workers, on the running loop.
 
-    def has_ended(self) -> bool:
-        """Tell whether the process has ended, without reaping it."""
+        Args:
+            launcher: starts them.
+            reason: why it is this one that does.
+        """
+        self._launcher = launcher
+        self._reason = reason
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._turn: asyncio.Handle | None = None
+
+    def start(
+        self, request: LaunchRequest, on_started: OnStarted, on_failed: OnFailed
+    ) -> None:
+        """Start a worker (see ``Starter``)."""
+        self.start_because(self._reason, request, on_started, on_failed)
+
+    def start_because(
+        self,
+        reason: str | None,
+        request: LaunchRequest,
+        on_started: OnStarted,
+        on_failed: OnFailed,
+    ) -> None:
+        """Start a worker for a reason of its own."""
+        start = partial(self._start_now, reason, request, on_started, on_failed)
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._next)
+            start()
+        else:
+            self._waiting.append(start)
+
+    def _next(self) -> None:
+        self._turn = None
+        if self._waiting:
+            self._turn = self._loop.call_soon(self._next)
+            self._waiting.popleft()()
+
+    def _start_now(
+        self,
+        reason: str | None,
+        request: LaunchRequest,
+        on_started: OnStarted,
+        on_failed: OnFailed,
+    ) -> None:
         try:
-            return self._waited() is not None
-        except ChildProcessError:
-            return True  # somebody else in this process has reaped it
+            process = self._launcher.start(request, reason)
+        except LaunchError as error:
+            on_failed(error)
+        else:
+            on_started(process)
 
-    def has_succeeded(self) -> bool:
-        """Tell whether it has ended with exit code 0, without reaping it."""
-        try:
-            waited = self._waited()
-        except ChildProcessError:
-            return False
-        if waited is None:
-            return False
-        return (waited.si_code, waited.si_status) == (os.CLD_EXITED, 0)
-
-    def _waited(self) -> os.waitid_result | None:
-        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return os.waitid(os.P_PID, self.pid, flags)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the process group."""
-        # The leader is not reaped before `reap`, so its pid still names this group.
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return  # everybody in it has ended; some systems refuse to signal them
-
-    def reap(self) -> Exit:
-        """Collect the exit of the process, after ending what is left of its group."""
-        self.kill()
-        code = self._process.wait()
-        self.abandon()
-        if code >= 0:
-            return Exit(code, None)
-        return Exit(None, _signal_name(-code))
-
-    def abandon(self) -> None:
-        """Close what is open for the process."""
-        os.close(self._lifeline)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"
-
-
-def _pidfd(pid: int) -> int | None:
-    opener = getattr(os, "pidfd_open", None)
-    if opener is None:
-        return None
-    try:
-        fd: int = opener(pid)
-    except OSError:  # an old kernel, a sandbox, no descriptor left
-        return None
-    return fd
+    def close(self) -> None:
+        """Give up what waits."""
+        self._waiting.clear()
+        if self._turn is not None:
+            self._turn.cancel()

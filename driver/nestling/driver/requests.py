@@ -61,7 +61,7 @@ class Requests:
             )
         session.is_opening = True
         session.waits_for = f"call {message.call + 1}"
-        session.when_durable(message.length, lambda: self._open(session, message))
+        session.when_asked(message.length, lambda: self._open(session, message))
 
     def _open(self, session: HubSession, message: Stream) -> None:
         if session.state is not State.RUNNING:
@@ -79,6 +79,7 @@ class Requests:
             min(message.credit_frames, WINDOW_FRAMES),
         )
         session.call = OpenCall(request, answer, window)
+        self._tree.progress += 1
         self._tree.notice(session, f"call {message.call + 1}")
         self._serve(session, session.call)
 
@@ -95,6 +96,11 @@ class Requests:
                 f"call {message.call} of turn {message.turn}, step {message.step}; "
                 f"the log is at {place[0]}, {place[1]}"
             )
+        if (message.provider, message.model) != log.surface.route:
+            raise WireError(
+                f"call {message.call} names {message.provider}/{message.model}, "
+                f"the log says {'/'.join(log.surface.route)}"
+            )
         if message.digest != log.surface.request_digest():
             raise WireError(
                 f"the request of call {message.call} is not the one the log leads to"
@@ -103,14 +109,17 @@ class Requests:
     def credit(self, session: HubSession, message: Credit) -> None:
         """Widen the window of the open call and go on serving it."""
         call = session.call
-        if call is None or call.request.number != message.call:
-            return  # a grant for a call that has ended meanwhile
+        if call is None or call.request.number < message.call:
+            raise WireError(f"credit for call {message.call}, which was not opened")
+        if call.request.number > message.call:
+            return  # it was on its way when that call ended
         call.window.grant(message.bytes, message.frames)
         self._serve(session, call)
 
     def _serve(self, session: HubSession, call: OpenCall) -> None:
         number, sid = call.request.number, session.sid
         while (batch := call.next_batch(self._tree.now.epoch_ms)) is not None:
+            self._tree.progress += 1
             message = Chunks(sid, number, batch.first, batch.length)
             self._tree.say(session, message, batch.body)
         if call.is_served and not call.is_closed:
@@ -137,15 +146,18 @@ class Requests:
         """Answer a tool call once it is durable."""
         session.require("a tool request", State.RUNNING)
         asked = _strings(body, "callId", "name", "arguments")
-        session.claim_place((message.turn, message.step, message.block, 0, None))
-        session.waits_for = f"the result of tool {asked['name']}"
-        session.when_durable(
+        session.waits_for = f"the result of tool {cut(asked['name'])}"
+        session.when_asked(
             message.length, lambda: self._answer_tool(session, message, asked)
         )
 
     def _answer_tool(
         self, session: HubSession, message: Tool, asked: JsonObject
     ) -> None:
+        if session.state is not State.RUNNING:
+            return
+        place = (message.turn, message.step, message.block, 0, None)
+        session.step.claim(place, asked["callId"], message.length)
         request = ToolRequest(
             session.id,
             message.turn,
@@ -166,9 +178,7 @@ class Requests:
         """Create a child, or answer in its place, once the request is durable."""
         session.require("a delegation", State.RUNNING)
         asked = _strings(body, "callId", "prompt", "description")
-        place = (message.turn, message.step, message.block, message.n, message.key)
-        session.claim_place(place)
-        session.when_durable(
+        session.when_asked(
             message.length, lambda: self._delegate(session, message, asked)
         )
 
@@ -177,6 +187,8 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING or self._tree.is_aborting:
             return
+        place = (message.turn, message.step, message.block, message.n, message.key)
+        session.step.claim(place, asked["callId"], message.length)
         delegation = self._delegation(session, message, asked)
         session.waits_for = f"its child {delegation.path}"
         decision = self._tree.director.on_delegate(delegation)
@@ -246,8 +258,11 @@ class Requests:
     def result(self, session: HubSession, message: Result) -> None:
         """Let the worker go once everything it said is durable."""
         session.require("a result", State.RUNNING)
+        if session.has_result:
+            raise WireError("a second result")
+        session.has_result = True
         session.waits_for = "its last events to be durable"
-        session.when_durable(message.length, lambda: self._close(session, message))
+        session.when_asked(message.length, lambda: self._close(session, message))
 
     def _close(self, session: HubSession, message: Result) -> None:
         if session.state is not State.RUNNING:
@@ -257,9 +272,16 @@ class Requests:
                 f"a result after {message.length} events, "
                 f"the log has {len(session.log)}"
             )
+        if session.log.turns.turn is not None:
+            raise WireError(f"a result with turn {session.log.turns.turn} open")
         session.state = State.FINISHING
         session.waits_for = "its worker to say goodbye"
         self._tree.say(session, Close(session.sid))
+
+
+def cut(text: str) -> str:
+    """Return the beginning of what a worker said, for a message of our own."""
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def refusal(call_id: str, why: str) -> JsonObject:

@@ -10,20 +10,17 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from typing import Final
 
 import anyio
 import anyio.to_thread
 
+from nestling.driver.descriptors_io import DESCRIPTORS, require_descriptors
 from nestling.driver.director import Director
 from nestling.driver.hub_io import Bounds, HubLoop, RunEnd
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.run_directory_io import RunDirectory
 from nestling.session.errors import LaunchError
-
-DESCRIPTORS: Final = 24
-"""So many must be free for a run to start."""
 
 
 async def run_tree(
@@ -83,7 +80,7 @@ class _HubThread(threading.Thread):
     def run(self) -> None:
         """Run the hub's loop to the end of the tree."""
         try:
-            _require_descriptors()
+            require_descriptors(DESCRIPTORS)
             run_directory = RunDirectory()
             try:
                 self._end = asyncio.run(self._main(run_directory))
@@ -125,23 +122,3 @@ class _HubThread(threading.Thread):
         if self._end is None:
             raise AssertionError("the hub's thread has not run")
         return self._end
-
-
-def _require_descriptors() -> None:
-    """Refuse to start where libzmq would run out of descriptors.
-
-    It ends the whole process then, whoever else lives in it.
-    """
-    spare: list[int] = []
-    try:
-        for _ in range(DESCRIPTORS):
-            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            spare.append(fd)
-    except OSError as error:
-        raise LaunchError(
-            f"a run needs {DESCRIPTORS} free descriptors, found {len(spare)}: "
-            f"{error.strerror}"
-        ) from None
-    finally:
-        for fd in spare:
-            os.close(fd)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nestling.driver.instructions import Durable, NotDurable, Persist
-from nestling.session.errors import StoreError
+from nestling.session.errors import LaunchError, StoreError
 from nestling.session.jsonl_io import JsonlAppender
 from nestling.session.writing import encode_header, encode_rows
 
@@ -28,6 +28,9 @@ class Writer:
         Args:
             directory: where the files go.
             tell: called in the writer's thread with each outcome.
+
+        Raises:
+            LaunchError: if there is no room for the thread.
         """
         self._directory = directory
         self._tell = tell
@@ -35,7 +38,10 @@ class Writer:
         self._failed: set[int] = set()
         self._queue: queue.SimpleQueue[Persist | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="nestling-writer")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise LaunchError(f"no room for the writer's thread: {error}") from None
 
     def write(self, batch: Persist) -> None:
         """Hand over a batch; what became of it is told later."""

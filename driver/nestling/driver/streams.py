@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from nestling.driver.director import Answer, CallRequest
 from nestling.session.errors import WireError
 from nestling.session.event import Event
+from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.credit import Window
 
 MESSAGE_BYTES: Final = 256 * 1024
@@ -41,6 +42,7 @@ class OpenCall:
         self.is_closed = False
         self._logged = 0
         self._times: list[int] = []
+        self._sums = ChunkSums()
 
     @property
     def is_served(self) -> bool:
@@ -65,19 +67,26 @@ class OpenCall:
         body = b"[" + b",".join(texts) + b"]"
         self.served += len(texts)
         self._times.extend([now] * len(texts))
+        self._sums.add(self.served, body)
         self.window.spend(len(body))
         return Batch(first, len(texts), body)
 
-    def logged_events(self, start: int, end: int, seq: int) -> list[Event]:
+    def logged_events(self, start: int, end: int, crc: int, seq: int) -> list[Event]:
         """Return the events of chunks that the worker says it has logged.
 
         Raises:
-            WireError: if they were not served, or do not continue what it logged.
+            WireError: if they were not served, do not continue what it logged, or
+                other bytes arrived than were sent.
         """
         if start != self._logged or not start < end <= self.served:
             raise WireError(
                 f"call {self.request.number}: chunks {start} to {end} were logged, "
                 f"{self._logged} of {self.served} served ones were before"
+            )
+        if crc != self._sums.at(end):
+            raise WireError(
+                f"call {self.request.number}: what arrived as chunks {start} to {end} "
+                "is not what was sent"
             )
         self._logged = end
         place = {"turn": self.request.turn, "step": self.request.step}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,8 @@ class Tree:
         orders: instructions not yet carried out, oldest first.
         now: the time of the event that is being handled.
         is_aborting: nothing new is created any more.
+        progress: grows whenever the run comes closer to its end; what a worker merely
+            says does not count.
     """
 
     def __init__(self, director: Director) -> None:
@@ -50,8 +53,12 @@ class Tree:
         self.orders: list[Instruction] = []
         self.now = Now(0.0, 0)
         self.is_aborting = False
+        self.progress = 0
         self._sessions: list[HubSession] = []
         self._by_launch: dict[str, HubSession] = {}
+        self._queue: deque[HubSession] = deque()
+        self._launching: list[HubSession] = []
+        self._unlaunched: list[HubSession] = []
         self._seeds: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
     def __iter__(self) -> Iterator[HubSession]:
@@ -87,7 +94,6 @@ class Tree:
         depth = 0 if parent is None else parent.depth + 1
         sid = len(self._sessions)
         session = HubSession(sid, creation, header, log, path, depth, parentage)
-        session.started_at = self.now.monotonic
         self._sessions.append(session)
         self._by_launch[session.launch] = session
         if parent is not None:
@@ -96,10 +102,40 @@ class Tree:
         session.persisted = len(log)
         return session
 
+    # --- launching -------------------------------------------------------------
+
     def launch(self, session: HubSession) -> None:
-        """Start a session's worker."""
-        self.orders.append(Launch(session.launch, session.path))
-        self.notice(session, "starting")
+        """Start a session's worker, once it is its turn."""
+        session.waits_for = "its turn to start"
+        self._queue.append(session)
+        self.launch_next()
+
+    def launch_next(self) -> None:
+        """Start those that wait, as many as may be starting at once.
+
+        Many interpreters that start together take their time from each other until
+        none is ready in time.
+        """
+        limit = self.director.limits.starting
+        self._launching = [each for each in self._launching if self.is_starting(each)]
+        while self._queue and len(self._launching) < limit:
+            session = self._queue.popleft()
+            session.started_at = self.now.monotonic
+            session.waits_for = "its worker to start"
+            self._launching.append(session)
+            self.progress += 1
+            self.orders.append(Launch(session.launch, session.path))
+            self.notice(session, "starting")
+
+    def is_starting(self, session: HubSession) -> bool:
+        """Tell whether a session's worker was launched and is not ready yet."""
+        has_begun = session.state in (State.STARTING, State.CREATING)
+        return has_begun and session.started_at is not None
+
+    def take_unlaunched(self) -> list[HubSession]:
+        """Return the sessions that were ended before it was their turn to start."""
+        unlaunched, self._unlaunched = self._unlaunched, []
+        return unlaunched
 
     def create_message(self, session: HubSession) -> tuple[Create, bytes]:
         """Build the ``create`` of a session, with its body."""
@@ -149,7 +185,11 @@ class Tree:
         if not session.is_ended:
             session.state = State.STOPPING
             session.stop_reason, session.ended_by = reason, ended_by
-        self.orders.append(Kill(session.launch))
+        if session in self._queue:
+            self._queue.remove(session)
+            self._unlaunched.append(session)
+        else:
+            self.orders.append(Kill(session.launch))
 
     def notice(self, session: HubSession, text: str) -> None:
         """Tell whoever watches what a session is doing."""

@@ -12,12 +12,16 @@ from nestling.session.errors import (
     WireError,
 )
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, JsonObject, canonical, is_int0, loads
+from nestling.session.jsontext import Json, JsonObject, canonical, is_int0, loads, shown
 from nestling.session.log import SessionLog
 from nestling.session.reading import events_from_row
 from nestling.wire.messages import Events
 
-_REFERENCE_KEYS = {"call", "from", "to"}
+_REFERENCE_KEYS = {"call", "from", "to", "crc"}
+
+
+_BATCH_WRAPS = 2
+"""A batch is a list of rows around events' data."""
 
 
 class Gap(NamedTuple):
@@ -53,7 +57,7 @@ def take_events(
 
 def _items(body: bytes) -> list[Any]:
     try:
-        items = loads(body)
+        items = loads(body, _BATCH_WRAPS)
     except JsonDomainError as error:
         raise WireError(f"a batch of events is not readable: {error}") from None
     if type(items) is not list:
@@ -94,15 +98,15 @@ def _compare(event: Event, log: SessionLog) -> None:
 def _read_chunks(
     item: JsonObject, seq: int, log: SessionLog, call: OpenCall | None
 ) -> tuple[int, list[Event]]:
-    number, start, end = item["call"], item["from"], item["to"]
-    if not all(is_int0(value) for value in (number, start, end)) or start >= end:
-        raise WireError(f"event {seq} refers to chunks {start!r} to {end!r}")
+    number, start, end, crc = (item[key] for key in ("call", "from", "to", "crc"))
+    if not all(map(is_int0, (number, start, end, crc))) or start >= end:
+        raise WireError(f"event {seq} refers to chunks as {shown(item)}")
     if seq < len(log):
         _compare_chunks(log, seq, end - start)
         return end - start, []
     if call is None or call.request.number != number:
         raise WireError(f"event {seq} refers to call {number}, which is not the last")
-    events = call.logged_events(start, end, seq)
+    events = call.logged_events(start, end, crc, seq)
     for event in events:
         log.append_trusted(event)
     return len(events), events

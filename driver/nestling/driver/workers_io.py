@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
-from nestling.driver.exits import Exit
-from nestling.driver.launcher_io import Launcher, LaunchRequest, WorkerProcess
+from nestling.driver.descriptors_io import LAUNCH_DESCRIPTORS, require_descriptors
+from nestling.driver.exits import Birth, Exit
+from nestling.driver.launcher_io import (
+    Launcher,
+    LaunchRequest,
+    Starter,
+    WorkerProcess,
+)
 from nestling.driver.run_directory_io import RunDirectory
-from nestling.session.errors import LaunchError, NestlingError
+from nestling.session.errors import NestlingError
 from nestling.wire.admission import Admission
 from nestling.wire.launch import LaunchSpec
 from nestling.wire.messages import PROTOCOL
@@ -23,21 +30,32 @@ of one that ended well is waited for."""
 GRACE: Final = 5.0
 """Seconds that killed workers have to be gone before they are given up."""
 POLL: Final = 0.05
-"""Seconds between looks at a process that cannot be waited for otherwise."""
+"""Seconds between looks at workers that were killed."""
 
 
-class _Running:
-    """One worker process."""
+class _Voice:
+    """What is known of who speaks for a launch; it may speak before it is started."""
 
-    def __init__(self, process: WorkerProcess, routing_id: bytes) -> None:
-        self.process = process
+    def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
         self.heard = 0
         self.has_said_bye = False
+        self.is_unwanted = False
+
+
+class _Running(NamedTuple):
+    """One worker process."""
+
+    process: WorkerProcess
+    voice: _Voice
 
 
 class Workers:
-    """Starts workers and reports how they end, on the hub's loop."""
+    """Starts workers and reports how they end, on the hub's loop.
+
+    Attributes:
+        births: how each worker came to be, by launch; kept after its end.
+    """
 
     def __init__(
         self,
@@ -45,57 +63,106 @@ class Workers:
         run: RunDirectory,
         admission: Admission,
         parent_pid: int,
+        on_start: Callable[[str, int], None],
+        on_failure: Callable[[str, str], None],
         on_exit: Callable[[str, Exit], None],
     ) -> None:
+        """Begin to work, on the running loop.
+
+        Args:
+            launcher: starts the workers.
+            run: where their files are.
+            admission: who may connect to the hub.
+            parent_pid: this process.
+            on_start: called with a launch and the pid of its process, which may have
+                said hello before.
+            on_failure: called with a launch that there will be no process for, and
+                why; not while it is being asked for.
+            on_exit: called with a launch and how its process ended.
+        """
+        self.births: dict[str, Birth] = {}
         self._loop = asyncio.get_running_loop()
         self._launcher = launcher
+        self._starter: Starter | None = None
         self._run = run
         self._admission = admission
         self._parent_pid = parent_pid
+        self._on_start = on_start
+        self._on_failure = on_failure
         self._on_exit = on_exit
+        self._starting: dict[str, _Voice] = {}
         self._running: dict[str, _Running] = {}
+        self._is_closed = False
 
-    def start(self, launch: str) -> int:
-        """Start a worker and return its pid.
+    # --- starting --------------------------------------------------------------
 
-        Raises:
-            LaunchError: if it cannot be started.
+    def start(self, launch: str, module: str = "") -> None:
+        """Start a worker; what comes of it is told later, or now.
+
+        Args:
+            launch: what it will be admitted as.
+            module: the agent module that it will need, ``pkg.mod`` or
+                ``/abs/file.py``; "" for none.
         """
-        token = secrets.token_hex(32)
         # ZeroMQ keeps ids that start with a zero byte for itself.
         routing_id = b"\x01" + secrets.token_bytes(15)
+        token = secrets.token_hex(32)
         spec = LaunchSpec(
             PROTOCOL, self._run.endpoint, launch, token, routing_id, self._parent_pid
         )
+        self._starting[launch] = _Voice(routing_id)
         self._admission.expect(launch, token)
         try:
+            require_descriptors(LAUNCH_DESCRIPTORS)
             directory = self._run.work_of(launch)
-            request = LaunchRequest(spec, self._run.log_of(launch), directory)
-            process = self._launcher.start(request)
+            request = LaunchRequest(spec, self._run.log_of(launch), directory, module)
+            if self._starter is None:
+                self._starter = self._launcher.connect()
+            self._starter.start(
+                request, partial(self._started, launch), partial(self._failed, launch)
+            )
         except (NestlingError, OSError) as error:
-            self._admission.forget(launch)
-            raise LaunchError(str(error)) from None
-        self._running[launch] = _Running(process, routing_id)
-        self._watch(launch, process)
+            self._failed(launch, error)
+
+    def _started(self, launch: str, process: WorkerProcess) -> None:
+        voice = self._starting.pop(launch)
+        self.births[launch] = Birth(process.pid, process.launcher, process.reason)
+        self._running[launch] = _Running(process, voice)
+        process.watch(partial(self._ended, launch))
         problem = self._admission.set_pid(launch, process.pid)
-        if problem is not None:
+        if problem is not None or voice.is_unwanted or self._is_closed:
             process.kill()
-        return process.pid
+        self._on_start(launch, process.pid)
+
+    def _failed(self, launch: str, error: Exception) -> None:
+        self._starting.pop(launch)
+        self._admission.forget(launch)
+        self._loop.call_soon(self._tell_failure, launch, str(error))
+
+    def _tell_failure(self, launch: str, problem: str) -> None:
+        if not self._is_closed:
+            self._on_failure(launch, problem)
 
     def routing_id(self, launch: str) -> bytes | None:
         """Return the routing id that a launch was told to use, while it runs."""
+        voice = self._voice(launch)
+        return None if voice is None else voice.routing_id
+
+    def _voice(self, launch: str) -> _Voice | None:
         running = self._running.get(launch)
-        return None if running is None else running.routing_id
+        return self._starting.get(launch) if running is None else running.voice
 
     def heard_from(self, launch: str, *, was_last: bool) -> None:
         """Take note that a worker said something."""
-        running = self._running.get(launch)
-        if running is not None:
-            running.heard += 1
-            running.has_said_bye = running.has_said_bye or was_last
+        voice = self._voice(launch)
+        if voice is not None:
+            voice.heard += 1
+            voice.has_said_bye = voice.has_said_bye or was_last
 
     def kill(self, launch: str) -> None:
-        """End a worker and its process group now."""
+        """End a worker and its process group now, or as soon as it is there."""
+        if launch in self._starting:
+            self._starting[launch].is_unwanted = True
         running = self._running.get(launch)
         if running is not None:
             running.process.kill()
@@ -105,6 +172,7 @@ class Workers:
 
         After a run that ended by itself there is none.
         """
+        self._is_closed = True
         deadline = self._loop.time() + GRACE
         for running in self._running.values():
             running.process.kill()
@@ -112,40 +180,19 @@ class Workers:
             await asyncio.sleep(POLL)
             for launch, running in list(self._running.items()):
                 if running.process.has_ended():
-                    self._forget(launch).reap()
-        for launch in list(self._running):
-            self._forget(launch).abandon()
-
-    def _forget(self, launch: str) -> WorkerProcess:
-        process = self._running.pop(launch).process
-        self._unwatch(process)
-        return process
+                    self._running.pop(launch).process.reap()
+        while self._running:
+            self._running.popitem()[1].process.abandon()
+        self._starting.clear()
+        if self._starter is not None:
+            self._starter.close()
 
     # --- noticing the end ------------------------------------------------------
-
-    def _watch(self, launch: str, process: WorkerProcess) -> None:
-        fd = process.fileno()
-        if fd is None:
-            self._poll(launch, process)
-        else:
-            self._loop.add_reader(fd, self._ended, launch)
-
-    def _unwatch(self, process: WorkerProcess) -> None:
-        fd = process.fileno()
-        if fd is not None:
-            self._loop.remove_reader(fd)
-
-    def _poll(self, launch: str, process: WorkerProcess) -> None:
-        if process.has_ended():
-            self._ended(launch)
-        else:
-            self._loop.call_later(POLL, self._poll, launch, process)
 
     def _ended(self, launch: str) -> None:
         running = self._running.get(launch)
         if running is None:
             return  # it was reaped when the run was closed
-        self._unwatch(running.process)
         deadline = self._loop.time() + QUIET_BOUND
         self._drain(launch, -1, deadline)
 
@@ -154,17 +201,18 @@ class Workers:
         running = self._running.get(launch)
         if running is None:
             return  # it was reaped when the run was closed
-        is_silent = running.heard == heard_before
+        voice = running.voice
+        is_silent = voice.heard == heard_before
         is_quiet = is_silent and not running.process.has_succeeded()
-        if is_quiet or running.has_said_bye or self._loop.time() > deadline:
+        if is_quiet or voice.has_said_bye or self._loop.time() > deadline:
             self._reap(launch)
             return
-        self._loop.call_later(QUIET, self._drain, launch, running.heard, deadline)
+        self._loop.call_later(QUIET, self._drain, launch, voice.heard, deadline)
 
     def _reap(self, launch: str) -> None:
         running = self._running.pop(launch)
         self._admission.forget(launch)
         exit = running.process.reap()
-        is_clean = exit.code == 0 and running.has_said_bye
+        is_clean = exit.code == 0 and running.voice.has_said_bye
         tail = "" if is_clean else self._run.tail_of(launch)
         self._on_exit(launch, exit._replace(stderr_tail=tail))

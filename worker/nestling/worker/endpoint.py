@@ -59,6 +59,7 @@ from nestling.wire.messages import (
 )
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.loop import TurnLoop
+from nestling.worker.tape import TAPE_WRAPS
 from nestling.worker.tool_calls import PendingTool
 from nestling.worker.upload import Upload
 
@@ -150,7 +151,7 @@ class Endpoint:
         if self._session is not None:
             raise WireError("a second create for one session")
         self._sid = create.sid
-        _header, seed, tape = create_parts(create, body)
+        _, seed, tape = create_parts(create, body)
         self._session = _Session(create, _seeded_log(create, seed), self._clock)
         self._pilot = self._pilot_for(self, create, tape)
         self._say(Ready(create.sid, create.events))
@@ -167,7 +168,7 @@ class Endpoint:
                         f"call {call.number}: {len(chunks)} chunks came, "
                         f"announced were {message.count}"
                     )
-                call.receive(message.first, chunks)
+                call.receive(message.first, chunks, body)
                 self._refill(len(body))
             case End():
                 call.end(message.chunks)
@@ -289,13 +290,14 @@ class Endpoint:
     def _advance(self) -> None:
         if self._session is None or self.is_closed:
             return
-        if not self._is_finished and self._pilot.advance():
-            self._is_finished = True
-            self._flush()
-            self._say(Result(self._session.sid, len(self._session.log)))
+        has_ended = self._pilot.advance()
         self._flush()
         for message, body in self._session.released():
             self._say(message, body)
+        # A request that was not answered yet keeps the session going.
+        if has_ended and not self._is_finished and not self._session.unanswered:
+            self._is_finished = True
+            self._say(Result(self._session.sid, len(self._session.log)))
 
     def _queue_events(self) -> None:
         self._current.queue_events()
@@ -345,7 +347,8 @@ class _Session:
 
     def queue_chunk(self, event: Event, call: IncomingCall) -> None:
         """Queue the event that was just appended as a reference to a chunk."""
-        self.upload.add_chunk(event, call.number, call.taken - 1)
+        index = call.taken - 1
+        self.upload.add_chunk(event, call.number, index, call.sum_taken)
         self._queued = len(self.log)
 
     def released(self) -> list[tuple[ToHub, bytes]]:
@@ -408,6 +411,6 @@ def _parsed_list(text: bytes) -> list[JsonObject]:
 
 def _loaded(text: bytes) -> Json:
     try:
-        return loads(text)
+        return loads(text, TAPE_WRAPS)
     except JsonDomainError as error:
         raise WireError(f"the hub sent what is no JSON: {error}") from None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from nestling.session.errors import WireError
 from nestling.session.jsontext import JsonObject
+from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.messages import Purpose
 
 
@@ -31,9 +32,10 @@ class IncomingCall:
         self._received = 0
         self._has_ended = False
         self._cut_after: int | None = None
+        self._sums = ChunkSums()
 
-    def receive(self, first: int, chunks: Sequence[JsonObject]) -> None:
-        """Take in chunks, which must continue what came before.
+    def receive(self, first: int, chunks: Sequence[JsonObject], text: bytes) -> None:
+        """Take in chunks, which must continue what came before, and their text.
 
         Raises:
             WireError: if they do not, or the call has ended.
@@ -44,6 +46,12 @@ class IncomingCall:
             )
         self._arrived.extend(chunks)
         self._received += len(chunks)
+        self._sums.add(self._received, text)
+
+    @property
+    def sum_taken(self) -> int:
+        """The checksum of what arrived, up to the chunk that was taken last."""
+        return self._sums.at(self.taken)
 
     def end(self, total: int, failure: JsonObject | None = None) -> None:
         """Take note that the stream ended after `total` chunks.

@@ -73,14 +73,13 @@ class TurnLoop:
         self._calls_in_turn = 0
         self._call: _Call | None = None
         self._tools: ToolBatch | None = None
-        self._route = _last_route(log)
 
     # --- where the loop stands -------------------------------------------------
 
     @property
     def route(self) -> Route:
         """The provider and model that the next call goes to."""
-        return self._route
+        return Route(*self.log.surface.route)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -204,7 +203,7 @@ class TurnLoop:
             raise LoopError("the cut call left nothing readable, so it has no message")
         self._add(
             "assistant/message",
-            self._message_data(call, call.folded, message_id, route or self._route),
+            self._message_data(call, call.folded, message_id, route or self.route),
             sourceEventSeqs=call.seqs,
         )
         self._tools = ToolBatch(call.folded.blocks)
@@ -270,10 +269,7 @@ class TurnLoop:
 
     def append_input(self, content: JsonObject) -> Event:
         """Log an event that the loop does not itself produce."""
-        event = self.log.add(content, self._clock())
-        if event.type == "request/header":
-            self._route = _route(event)
-        return event
+        return self.log.add(content, self._clock())
 
     # --- inside ----------------------------------------------------------------
 
@@ -340,15 +336,3 @@ class TurnLoop:
         if self._tools is None:
             return f"the call of {where} has failed or awaits its message"
         return f"{where} {self._tools.state()}"
-
-
-def _last_route(log: SessionLog) -> Route:
-    for event in reversed(log.events):
-        if event.type == "request/header":
-            return _route(event)
-    return Route("", "")
-
-
-def _route(event: Event) -> Route:
-    config = event.data["header"]["config"]
-    return Route(config["provider"], config["model"])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import os
-import signal
 import sys
 import time
 from typing import Final
@@ -24,12 +23,19 @@ from nestling.wire.messages import PROTOCOL, Beat, Hello
 from nestling.wire.worker_socket_io import WorkerSocket
 from nestling.worker.agents import pilot_for
 from nestling.worker.endpoint import Endpoint
+from nestling.worker.kernel_io import (
+    IS_LINUX,
+    adopt_orphans,
+    die_with_parent,
+    end_children,
+)
 
 BEAT: Final = 2.0
 """Seconds of silence after which a worker says that it lives."""
 EXIT_ORPHANED: Final = 3
 EXIT_PROTOCOL: Final = 4
-_PR_SET_PDEATHSIG: Final = 1
+PROGRAM: Final = "nestling.worker"
+"""What a worker runs as."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,14 +51,21 @@ def main(arguments: list[str]) -> int:
     lifeline = int(arguments[1])
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)
-    return asyncio.run(_run(spec, lifeline))
+    adopt_orphans()
+    try:
+        return asyncio.run(_run(spec, lifeline))
+    finally:
+        end_children()
 
 
 def _read_line(fd: int) -> bytes:
-    """Read the launch spec; the descriptor stays open as the lifeline."""
+    """Read the launch spec; the descriptor stays open as the lifeline.
+
+    Nothing follows the spec, so that all that is there may be read at once.
+    """
     line = b""
     while not line.endswith(b"\n") and len(line) <= LAUNCH_CAP:
-        read = os.read(fd, 1)
+        read = os.read(fd, LAUNCH_CAP)
         if not read:
             break
         line += read
@@ -60,12 +73,10 @@ def _read_line(fd: int) -> bytes:
 
 
 def _die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel for SIGKILL when the driver's thread ends (Linux only)."""
-    if sys.platform != "linux":
+    """Ask the kernel for SIGKILL when the one that started this ends (Linux only)."""
+    if not IS_LINUX:
         return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     if os.getppid() != parent_pid:  # it died before the kernel was asked
         os._exit(EXIT_ORPHANED)
 

@@ -11,12 +11,15 @@ Crosses the wire as a JSON array of tagged objects, written by the harness.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from nestling.session.errors import JsonDomainError, WireError
 from nestling.session.jsontext import JsonObject, dumps, loads
+
+TAPE_WRAPS = 5
+"""So many levels lie around the data of an input that arrived during a call."""
 
 
 class _Item(
@@ -58,8 +61,17 @@ class StepStart(_Item, frozen=True, tag="step/start"):
 class Call(_Item, frozen=True, tag="call"):
     """The model is called, with the inputs that arrived while it answered."""
 
-    purpose: Literal["turn", "summary"] = "turn"
     inputs: tuple[CallInput, ...] = ()
+
+
+class Summary(_Item, frozen=True, tag="summary"):
+    """The model is called for a summary, and an event tells what it answered.
+
+    Attributes:
+        content: the event, without the answer: its ``rawOutput`` and ``usage``.
+    """
+
+    content: dict[str, Any]
 
 
 class Message(_Item, frozen=True, tag="assistant/message"):
@@ -113,6 +125,7 @@ Item: TypeAlias = (
     | TurnStart
     | StepStart
     | Call
+    | Summary
     | Message
     | ToolCall
     | ToolResult
@@ -139,18 +152,21 @@ def decode_tape(data: bytes) -> list[Item]:
         WireError: if it is not what ``encode_tape`` writes.
     """
     try:
-        tape = msgspec.convert(loads(data), list[Item])
+        tape = msgspec.convert(loads(data, TAPE_WRAPS), list[Item])
     except (JsonDomainError, msgspec.ValidationError, UnicodeEncodeError) as error:
         raise WireError(f"the tape is not readable: {error}") from None
     for content in _inputs(tape):
         if type(content.get("type")) is not str or "data" not in content:
             raise WireError("the tape is not readable: an input is no event")
+    for item in tape:
+        if isinstance(item, Summary) and type(item.content["data"]) is not dict:
+            raise WireError("the tape is not readable: a summary's data is no object")
     return tape
 
 
 def _inputs(tape: Sequence[Item]) -> Iterator[JsonObject]:
     for item in tape:
-        if isinstance(item, Input):
+        if isinstance(item, Input | Summary):
             yield item.content
         elif isinstance(item, Call):
             yield from (entry.content for entry in item.inputs)

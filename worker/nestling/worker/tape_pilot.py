@@ -9,6 +9,8 @@ do not fit, and the loop raises.
 from __future__ import annotations
 
 from nestling.session.errors import LoopError
+from nestling.session.fold import fold
+from nestling.session.jsontext import JsonObject
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.loop import Route
@@ -21,6 +23,7 @@ from nestling.worker.tape import (
     Message,
     StepEnd,
     StepStart,
+    Summary,
     ToolCall,
     ToolResult,
     TurnEnd,
@@ -36,6 +39,7 @@ class TapePilot:
         self._tape = tape
         self._position = 0
         self._inputs: list[CallInput] | None = None
+        self._answer: list[JsonObject] = []
 
     def advance(self) -> bool:
         """Walk on until something must arrive; return True at the end of the tape.
@@ -71,6 +75,8 @@ class TapePilot:
                 self._check_number("step", loop.place[1], item.step)
             case Call():
                 return self._walk_call(item)
+            case Summary():
+                return self._walk_summary(item)
             case Message():
                 loop.commit(item.id, _route(item))
             case ToolCall():
@@ -93,9 +99,8 @@ class TapePilot:
 
     def _walk_call(self, item: Call) -> bool:
         if self._inputs is None:
-            if item.purpose == "turn":
-                self._endpoint.loop.begin_call()
-            self._endpoint.stream(item.purpose)
+            self._endpoint.loop.begin_call()
+            self._endpoint.stream("turn")
             self._inputs = list(item.inputs)
         call = self._endpoint.call
         if call is None:
@@ -120,20 +125,35 @@ class TapePilot:
             chunk = call.take()
             if chunk is None:
                 return
-            if call.purpose == "turn":
-                self._endpoint.log_chunk(chunk)
+            self._endpoint.log_chunk(chunk)
 
     def _close(self, call: IncomingCall) -> None:
         loop = self._endpoint.loop
         self._endpoint.close_call()
-        if call.purpose == "summary":
-            return
         if call.is_cut and call.cut_cause is not None:
             loop.cut_call(call.cut_cause)
         elif call.failure is not None:
             loop.fail_call(call.failure)
         else:
             loop.end_call()
+
+    def _walk_summary(self, item: Summary) -> bool:
+        """Make the event of a summary from the answer to its call."""
+        call = self._endpoint.call or self._endpoint.stream("summary")
+        while (chunk := call.take()) is not None:
+            self._answer.append(chunk)
+        if not call.is_over:
+            return False
+        if call.failure is not None:
+            raise LoopError(f"the summary's call failed: {call.failure}")
+        self._endpoint.close_call()
+        folded, self._answer = fold(self._answer), []
+        told: JsonObject = {"rawOutput": folded.blocks}
+        if folded.usage is not None:
+            told["usage"] = folded.usage
+        data = {**item.content["data"], **told}
+        self._endpoint.loop.append_input({**item.content, "data": data})
+        return True
 
     # --- waiting ---------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Numbered contiguously, sent in order, kept until they are durable so that a gap can
 be filled again. A chunk that the hub served is named, not sent back: runs of them
-become one reference ``{"call", "from", "to"}``.
+become one reference ``{"call", "from", "to", "crc"}`` (see
+``nestling.wire.chunk_sums``).
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ BATCH_BYTES: Final = 256 * 1024
 class _Item:
     """One entry of the upload: an event, or a run of served chunks."""
 
-    def __init__(self, first: int, event: bytes | None, call: int, start: int) -> None:
+    def __init__(
+        self, first: int, event: bytes | None, call: int, start: int, crc: int = 0
+    ) -> None:
         self.first = first
         self.count = 1
         self.event = event
         self.call = call
         self.start = start
+        self.crc = crc
         self.is_sent = False
         self.is_sealed = False
 
@@ -39,8 +43,14 @@ class _Item:
     def encode(self) -> bytes:
         if self.event is not None:
             return self.event
-        reference = {"call": self.call, "from": self.start, "to": self._last_chunk}
-        return dumps(reference)
+        return dumps(
+            {
+                "call": self.call,
+                "from": self.start,
+                "to": self._last_chunk,
+                "crc": self.crc,
+            }
+        )
 
     @property
     def _last_chunk(self) -> int:
@@ -73,13 +83,14 @@ class Upload:
         self._items.append(_Item(event.seq, text, 0, 0))
         self._end = event.seq + 1
 
-    def add_chunk(self, event: Event, call: int, index: int) -> None:
+    def add_chunk(self, event: Event, call: int, index: int, crc: int) -> None:
         """Queue the `index`-th chunk that the hub served for `call`."""
         last = self._items[-1] if self._items else None
         if last is not None and last.continues(event.seq, call, index):
             last.count += 1
+            last.crc = crc
         else:
-            self._items.append(_Item(event.seq, None, call, index))
+            self._items.append(_Item(event.seq, None, call, index, crc))
         self._end = event.seq + 1
 
     def take(self) -> Iterator[tuple[Events, bytes]]:

@@ -1,0 +1,37 @@
+"""Descriptors: whether there are enough, before libzmq finds out.
+
+libzmq ends the whole process when it runs out of them, whoever else lives in it. So a
+run, and each launch, first makes sure that some are left.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from nestling.session.errors import LaunchError
+
+DESCRIPTORS: Final = 24
+"""So many must be free for a run to start."""
+LAUNCH_DESCRIPTORS: Final = 16
+"""So many must be free for a worker to start: its own few, and a reserve."""
+
+
+def require_descriptors(count: int) -> None:
+    """Check that so many descriptors are free now.
+
+    Raises:
+        LaunchError: naming how many are.
+    """
+    spare: list[int] = []
+    try:
+        for _ in range(count):
+            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            spare.append(fd)
+    except OSError as error:
+        raise LaunchError(
+            f"found {len(spare)} free descriptors, expected {count}: {error.strerror}"
+        ) from None
+    finally:
+        for fd in spare:
+            os.close(fd)

@@ -1,0 +1,82 @@
+"""A worker that a template forked: a grandchild, whose exit the template reports."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from nestling.driver.exits import Exit
+
+
+class ForkedProcess:
+    """A forked worker.
+
+    Attributes:
+        pid: the process.
+        pidfd: the kernel's handle on it, which its number is not.
+        launcher: what started it.
+        reason: always None.
+    """
+
+    launcher = "template"
+    reason = None
+
+    def __init__(self, pid: int, pidfd: int, lifeline: int) -> None:
+        """Take over the two descriptors.
+
+        Args:
+            pid: the process.
+            pidfd: a handle on it.
+            lifeline: the end of the pipe whose closing ends it.
+        """
+        self.pid = pid
+        self.pidfd = pidfd
+        self._lifeline = lifeline
+        self._exit: Exit | None = None
+        self._on_end: Callable[[], None] | None = None
+        self._is_freed = False
+
+    def ended(self, exit: Exit) -> None:
+        """Take note of how it ended."""
+        self._exit = exit
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
+
+    def watch(self, on_end: Callable[[], None]) -> None:
+        """Call `on_end` once, now or later, when the process has ended."""
+        self._on_end = on_end
+        if self._exit is not None:
+            self.ended(self._exit)
+
+    def has_ended(self) -> bool:
+        """Tell whether the process has ended, and nobody of its group is left."""
+        return self._exit is not None
+
+    def has_succeeded(self) -> bool:
+        """Tell whether it has ended with exit code 0."""
+        return self._exit is not None and self._exit.code == 0
+
+    def kill(self) -> None:
+        """End the process; the template ends what is left of its group."""
+        if self._is_freed:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def reap(self) -> Exit:
+        """Return how the process ended, and free everything."""
+        if self._exit is None:
+            raise AssertionError("a process that has not ended cannot be reaped")
+        self.abandon()
+        return self._exit
+
+    def abandon(self) -> None:
+        """Close what is open for the process."""
+        self._on_end = None
+        if not self._is_freed:
+            self._is_freed = True
+            os.close(self._lifeline)
+            os.close(self.pidfd)

@@ -1,0 +1,98 @@
+"""The tool calls of a session's open step, and the requests that stand on them.
+
+A worker may ask for a tool's result, or delegate, only for a tool call that its own log
+holds; each place has one request. The hub reads that off its copy of the log and
+believes nothing that the request itself says.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from nestling.session.errors import WireError
+from nestling.session.event import Event
+from nestling.session.jsontext import shown
+from nestling.session.surface import is_replacement
+
+Place: TypeAlias = tuple[int, int, int | None, int, str | None]
+"""Where a request stands: turn, step, block, n, key."""
+
+
+class OpenStep:
+    """Follows a log, and checks the requests of its open step."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._step = 0
+        self._blocks: dict[int, str] = {}
+        self._called: dict[str, list[int]] = {}
+        self._places: set[Place] = set()
+
+    def take(self, event: Event) -> None:
+        """Take in the next event of the log."""
+        if is_replacement(event.surface_op):
+            return  # it rewrites what a model sees, not what this step's model said
+        match event.type:
+            case "turn/start":
+                self._begin(event.data["turn"], 0)
+            case "turn/end":
+                self._begin(0, 0)
+            case "step/start":
+                self._begin(event.data["turn"], event.data["step"])
+            case "step/end":
+                self._begin(event.data["turn"], 0)
+            case "assistant/message":
+                content = event.data["message"]["content"]
+                self._blocks = {
+                    n: b["id"]
+                    for n, b in enumerate(content)
+                    if b["type"] == "tool-call"
+                }
+            case "tool/call":
+                self._called.setdefault(event.data["callId"], []).append(event.seq)
+
+    def _begin(self, turn: int, step: int) -> None:
+        self._turn, self._step = turn, step
+        self._blocks, self._called, self._places = {}, {}, set()
+
+    def claim(self, place: Place, call_id: str, length: int) -> None:
+        """Take note of a request, of which each place has one.
+
+        Args:
+            place: where it says that it stands.
+            call_id: the tool call that it says it stands on; "" outside of tools.
+            length: how many events of the log it was made from.
+
+        Raises:
+            WireError: if that place had one, is not in the open step, names more than
+                one thing to tell it apart by, or is no tool call that those events
+                hold.
+        """
+        turn, step, block, n, key = place
+        if (turn, step) != (self._turn, self._step) or turn == 0:
+            raise WireError(
+                f"a request of turn {turn}, step {step}; "
+                f"the log is at {self._turn}, {self._step}"
+            )
+        if key is not None and (block is not None or n > 0):
+            raise WireError(f"a delegation names both a key and block {block}, n {n}")
+        if block is not None:
+            self._check_call(block, call_id, length)
+        if place in self._places:
+            raise WireError(f"a second request of turn {turn}, step {step}")
+        earlier = (turn, step, block, n - 1, None)
+        if block is not None and n > 0 and earlier not in self._places:
+            raise WireError(f"delegation {n} of block {block} before the one before it")
+        self._places.add(place)
+
+    def _check_call(self, block: int, call_id: str, length: int) -> None:
+        # A model may repeat an id: the k-th call is the k-th block that has it.
+        ids = [each for n, each in self._blocks.items() if n < block]
+        started = self._called.get(call_id, ())[ids.count(call_id) :]
+        is_held = self._blocks.get(block) == call_id and bool(started)
+        if not is_held or started[0] >= length:
+            raise WireError(
+                f"a request for block {block} of turn {self._turn}, step {self._step}, "
+                f"where the first {length} events of the log hold no tool call "
+                f"{shown(call_id)}"
+            )

@@ -1,0 +1,302 @@
+"""A hub's channel to one template: asks for forks, takes in what becomes of them.
+
+On the hub's loop, and never blocking it: requests are sent, a few at a time, and
+answered whenever the template gets to it. A request that is not answered in time is
+taken back, if it still can be: the launch spec waits in a pipe until the fork reads it,
+and whoever reads it first has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from nestling.driver.exec_process_io import exit_of
+from nestling.driver.exits import TEMPLATE_LOST, Exit, Usage
+from nestling.driver.forked_process_io import ForkedProcess
+from nestling.driver.launcher_io import (
+    LaunchRequest,
+    OnFailed,
+    OnStarted,
+    worker_environment,
+)
+from nestling.driver.marks_io import MARK, end_marked
+from nestling.driver.template_io import Template, receive
+from nestling.driver.template_pool_io import TemplatePool
+from nestling.session.errors import LaunchError, WireError
+from nestling.wire.fork import (
+    Fork,
+    Forked,
+    ForkRefused,
+    FromTemplate,
+    TemplateReady,
+    WorkerExited,
+    decode_from_template,
+    encode_packet,
+)
+from nestling.wire.launch import LAUNCH_CAP, encode_launch
+
+WINDOW: Final = 16
+"""So many requests are with the template at a time; the others wait here."""
+
+
+class Launching(NamedTuple):
+    """A worker that is to be started."""
+
+    request: LaunchRequest
+    on_started: OnStarted
+    on_failed: OnFailed
+
+
+class Routes(Protocol):
+    """Where a port sends launches that it cannot serve."""
+
+    def route(self, launching: Launching) -> None:
+        """Start it wherever it can be started now."""
+        ...
+
+    def fall_back(self, launching: Launching, reason: str) -> None:
+        """Start it without a template."""
+        ...
+
+    def is_idle(self, port: Port) -> None:
+        """Take note that nothing waits for an answer of a port, and no worker runs."""
+        ...
+
+
+class _Asked(NamedTuple):
+    """A request that is with the template."""
+
+    launching: Launching
+    spec: bytes
+    reading: int
+    writing: int
+    timer: asyncio.TimerHandle
+
+    def take_back(self) -> bool:
+        """Free the lifeline; tell whether no process has read the spec or ever will."""
+        self.timer.cancel()
+        os.close(self.writing)
+        try:
+            return os.read(self.reading, LAUNCH_CAP) == self.spec
+        finally:
+            os.close(self.reading)
+
+
+class Port:
+    """Serves one hub from one template."""
+
+    def __init__(
+        self, template: Template, pool: TemplatePool, entry: str, routes: Routes
+    ) -> None:
+        """Attach the running loop to a template.
+
+        Raises:
+            OSError: if there is no descriptor left.
+        """
+        self.template = template
+        self._pool = pool
+        self._entry = entry
+        self._routes = routes
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Launching] = deque()
+        self._asked: dict[str, _Asked] = {}
+        self._processes: dict[int, ForkedProcess] = {}
+        self._is_ready = self._is_closed = False
+        self._sock = template.attach()
+        self._loop.add_reader(self._sock, self._readable)
+        self._timer = self._loop.call_later(pool.bounds.warm, self._not_warm)
+
+    # --- asking ------------------------------------------------------------------
+
+    def add(self, launching: Launching) -> None:
+        """Start a worker from this template."""
+        self._waiting.append(launching)
+        self._pump()
+
+    def _pump(self) -> None:
+        while self._is_ready and self._waiting and len(self._asked) < WINDOW:
+            launching = self._waiting.popleft()
+            try:
+                self._ask(launching)
+            except (BlockingIOError, ConnectionError):
+                self._waiting.appendleft(launching)
+                self._loop.add_writer(self._sock, self._writable)
+                return
+            except WireError as error:
+                self._routes.fall_back(launching, str(error))
+            except OSError as error:
+                problem = f"cannot start a worker: {error}"
+                launching.on_failed(LaunchError(problem))
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._sock)
+        self._pump()
+
+    def _ask(self, launching: Launching) -> None:
+        request = launching.request
+        launch = request.spec.user
+        # Its parent is the template, and with that one it is to die.
+        spec = encode_launch(
+            msgspec.structs.replace(request.spec, parent_pid=self.template.pid)
+        )
+        packet = encode_packet(self._packet(request))
+        reading, writing = os.pipe()
+        try:
+            os.write(writing, spec)  # a pipe holds that much
+            with request.log.open("wb") as log:
+                socket.send_fds(self._sock, [packet], [log.fileno(), reading])
+        except BaseException:
+            os.close(reading)
+            os.close(writing)
+            raise
+        timer = self._loop.call_later(self._pool.bounds.fork, self._unanswered, launch)
+        self._asked[launch] = _Asked(launching, spec, reading, writing, timer)
+
+    def _packet(self, request: LaunchRequest) -> Fork:
+        environment = {**worker_environment(os.environ), MARK: self.template.mark}
+        return Fork(
+            request.spec.user,
+            self._entry,
+            request.module,
+            os.fsencode(request.directory),
+            {os.fsencode(k): os.fsencode(v) for k, v in environment.items()},
+        )
+
+    # --- answers -----------------------------------------------------------------
+
+    def _readable(self) -> None:
+        while not self._is_closed:
+            try:
+                data, fds = receive(self._sock)
+            except BlockingIOError:
+                break
+            if not data:
+                self._lost(is_hung=False)
+                return
+            self._take(decode_from_template(data), fds)
+        self._pump()
+        self._rest()
+
+    def _take(self, packet: FromTemplate, fds: list[int]) -> None:
+        match packet:
+            case TemplateReady():
+                self._ready(packet)
+            case Forked():
+                self._forked(packet, *fds)
+            case ForkRefused():
+                self._refused(packet)
+            case WorkerExited():
+                self._exited(packet)
+
+    def _ready(self, ready: TemplateReady) -> None:
+        self._timer.cancel()
+        self._pool.refuse(ready.refused)
+        if ready.spoilt_by is not None:
+            self._pool.retire(self.template)
+        self._is_ready = True
+        self._send_on()
+
+    def _send_on(self) -> None:
+        """Let every launch that waits find its way anew; it may lead here again."""
+        waiting, self._waiting = self._waiting, deque()
+        for launching in waiting:
+            self._routes.route(launching)
+
+    def _forked(self, forked: Forked, pidfd: int) -> None:
+        asked = self._asked.pop(forked.launch, None)
+        if asked is None:
+            os.close(pidfd)  # it was taken back: the fork finds no spec, and ends
+            return
+        asked.timer.cancel()
+        os.close(asked.reading)
+        process = ForkedProcess(forked.pid, pidfd, asked.writing)
+        self._processes[forked.pid] = process
+        asked.launching.on_started(process)
+
+    def _refused(self, refused: ForkRefused) -> None:
+        if refused.is_spent:
+            self._pool.retire(self.template)
+        asked = self._asked.pop(refused.launch, None)
+        if asked is not None:
+            asked.take_back()
+            self._routes.fall_back(asked.launching, refused.reason)
+
+    def _exited(self, exited: WorkerExited) -> None:
+        process = self._processes.pop(exited.pid, None)
+        if process is not None:
+            usage = Usage(exited.user_ms, exited.system_ms, exited.max_rss_kb)
+            process.ended(exit_of(exited.status, usage))
+
+    # --- when there is no answer ---------------------------------------------------
+
+    def _not_warm(self) -> None:
+        self._lost(is_hung=True)
+
+    def _unanswered(self, launch: str) -> None:
+        reason = self._pool.lost(self.template, was_ready=True, is_hung=True)
+        self._give_up(self._asked.pop(launch), reason)
+        self._send_on()
+        self._rest()
+
+    def _give_up(self, asked: _Asked, reason: str) -> None:
+        if asked.take_back():
+            self._routes.fall_back(asked.launching, reason)
+        else:
+            # There was a process, which may have been admitted: no second one.
+            problem = f"{TEMPLATE_LOST}: its worker had started: {reason}"
+            asked.launching.on_failed(LaunchError(problem))
+
+    def _lost(self, *, is_hung: bool) -> None:
+        """Do without the template: it is gone, or as good as that."""
+        self._disconnect()
+        reason = self._pool.lost(
+            self.template, was_ready=self._is_ready, is_hung=is_hung
+        )
+        asked, self._asked = self._asked, {}
+        for each in asked.values():
+            self._give_up(each, reason)
+        self._send_on()
+        for process in list(self._processes.values()):
+            # The kernel ends them with the template; this is for where it does not.
+            process.kill()
+            self._loop.add_reader(process.pidfd, self._orphan_ended, process)
+        self._rest()
+
+    def _orphan_ended(self, process: ForkedProcess) -> None:
+        self._loop.remove_reader(process.pidfd)
+        del self._processes[process.pid]
+        # What is left of its group has the mark of the template.
+        end_marked(self.template.mark)
+        process.ended(Exit(None, None, cause=TEMPLATE_LOST))
+        self._rest()
+
+    # --- the end -----------------------------------------------------------------
+
+    def _rest(self) -> None:
+        if not (self._waiting or self._asked or self._processes or self._is_closed):
+            self._routes.is_idle(self)
+
+    def _disconnect(self) -> None:
+        self._timer.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+
+    def close(self) -> None:
+        """Give up what waits, and let go of the template."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._disconnect()
+        for asked in self._asked.values():
+            asked.take_back()
+        self._asked.clear()
+        self._waiting.clear()
+        self.template.let_go()

@@ -1,0 +1,86 @@
+"""What a worker and its template ask of the kernel that Python has no call for.
+
+Linux only, all of it; elsewhere these do nothing and find nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+IS_LINUX: Final = sys.platform == "linux"
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_TASKS: Final = Path("/proc/self/task")
+
+_libc: Final = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """Ask for SIGKILL when the thread that started this process ends.
+
+    Who calls this checks its parent afterwards: it may have ended before.
+    """
+    if IS_LINUX:
+        _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of those descendants whose own parents end."""
+    if IS_LINUX:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def call_myself(name: str) -> None:
+    """Take a name that lists of processes show; 15 bytes of it count."""
+    if IS_LINUX:
+        _libc.prctl(_PR_SET_NAME, name.encode("ascii", "replace"), 0, 0, 0)
+
+
+def flush_c_streams() -> None:
+    """Write out what C code printed, so that no fork prints it once more."""
+    _libc.fflush(None)
+
+
+def thread_count() -> int:
+    """Return how many threads this process has, those that C code started included."""
+    return len(os.listdir(_TASKS)) if IS_LINUX else 1
+
+
+def children() -> set[int]:
+    """Return the pids of this process's children, zombies included.
+
+    One that ends meanwhile may hide another: who must have all of them asks again.
+    """
+    found: set[int] = set()
+    for task in _TASKS.iterdir() if IS_LINUX else ():
+        with suppress(OSError):  # the thread has ended, or the kernel has no such file
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def has_children() -> bool:
+    """Tell whether this process has a child, be it a zombie."""
+    flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    try:
+        os.waitid(os.P_ALL, 0, flags)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def end_children() -> None:
+    """End every child, and what it leaves to this process, and wait for it."""
+    while found := children():
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)

@@ -1,0 +1,251 @@
+"""The template: a warm, bare, single-threaded process that forks workers.
+
+A driver starts it as ``python -P -m nestling.worker.template_io FD``. It imports what
+workers need and the agent modules it is told, freezes the heap so that forks share it,
+and forks on request. It has no socket but those to its driver, no event loop, no
+thread, no signal handler: nothing that a fork would break.
+
+Guarantees:
+
+- A fork happens with exactly one thread, or not at all, with a reason.
+- Workers die with the template; it ends those of a hub whose channel ends, and all of
+  them when its driver is gone.
+- An exit is reported once nobody is left of the worker's group, nor of what it left
+  behind elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from nestling.session.errors import WireError
+from nestling.wire.fork import (
+    Attach,
+    Fork,
+    Forked,
+    ForkRefused,
+    FromTemplate,
+    Importing,
+    TemplateReady,
+    ToTemplate,
+    Warm,
+    cut,
+)
+from nestling.worker.agents import pilot_for
+from nestling.worker.channel_io import Channel
+from nestling.worker.kernel_io import adopt_orphans, call_myself
+from nestling.worker.offspring_io import Offspring
+from nestling.worker.prologue_io import LIFELINE, Surroundings, become_worker, flush
+from nestling.worker.rehearsal import rehearse
+from nestling.worker.warmth_io import Refusal, Warmth
+
+LAST_SECONDS: Final = 2.0
+"""So long a template without a driver waits for what it has ended."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the template; returns only if it was not started by a driver.
+
+    Args:
+        arguments: the program's name and the number of the inherited descriptor.
+    """
+    if len(arguments) != 2 or not arguments[1].isdigit():
+        sys.stderr.write("nestling's template is started by a driver, not by hand\n")
+        return 2
+    gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    adopt_orphans()
+    call_myself("nestling:template")
+    Template(_moved_up(int(arguments[1]))).run()
+
+
+def _moved_up(fd: int) -> socket.socket:
+    """Keep the descriptor that a fork's lifeline gets free of our own ones."""
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, LIFELINE + 1)
+    os.close(fd)
+    null = os.open(os.devnull, os.O_RDONLY)
+    if null != LIFELINE:
+        os.dup2(null, LIFELINE, inheritable=False)
+        os.close(null)
+    return socket.socket(fileno=moved)
+
+
+class Template:
+    """Serves one driver."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._pid = os.getpid()
+        self._started = time.monotonic()
+        self._ready: TemplateReady | None = None
+        self._control = control.fileno()
+        self._poll = select.poll()
+        self._channels: dict[int, Channel] = {}
+        self._offspring = Offspring(self._poll)
+        self._warmth = Warmth()
+        self._add(control)
+
+    def run(self) -> NoReturn:
+        """Serve until the driver is gone."""
+        while True:
+            for fd, _ in self._poll.poll():
+                self._handle(fd)
+
+    def _handle(self, fd: int) -> None:
+        if fd in self._offspring:
+            for owner, exited in self._offspring.handle(fd):
+                self._send(owner, exited)
+            return
+        channel = self._channels[fd]
+        channel.flush()
+        try:
+            received = channel.receive()
+        except BlockingIOError:
+            received = None
+        else:
+            if received is None:
+                self._over(fd)
+                return
+        self._poll.modify(fd, channel.interest)
+        if received is not None:
+            self._obey(fd, *received)
+
+    def _obey(self, owner: int, packet: ToTemplate, fds: list[int]) -> None:
+        match packet:
+            case Warm():
+                self._warm(packet)
+            case Attach():
+                self._attach(socket.socket(fileno=fds[0]))
+            case Fork():
+                self._fork(owner, packet, fds)
+
+    # --- channels ------------------------------------------------------------------
+
+    def _add(self, sock: socket.socket) -> None:
+        self._channels[sock.fileno()] = Channel(sock)
+        self._poll.register(sock, select.POLLIN)
+
+    def _attach(self, sock: socket.socket) -> None:
+        if self._ready is None:
+            raise WireError("a hub was attached before anything was imported")
+        self._add(sock)
+        self._send(sock.fileno(), self._ready)
+
+    def _send(self, owner: int, packet: FromTemplate, fds: Sequence[int] = ()) -> None:
+        channel = self._channels.get(owner)
+        if channel is None:
+            return  # the hub that asked is gone
+        channel.send(packet, fds)
+        self._poll.modify(owner, channel.interest)
+
+    def _over(self, fd: int) -> None:
+        """End what belonged to a hub that is gone; everything, if it is the driver."""
+        if fd == self._control:
+            self._end()
+        self._poll.unregister(fd)
+        self._channels.pop(fd).sock.close()
+        self._offspring.kill(fd)
+
+    def _end(self) -> NoReturn:
+        deadline = time.monotonic() + LAST_SECONDS
+        for fd in self._channels:
+            self._poll.unregister(fd)
+        self._offspring.kill()
+        while not self._offspring.is_empty and time.monotonic() < deadline:
+            for fd, _ in self._poll.poll(LAST_SECONDS * 1000):
+                self._offspring.handle(fd)
+        flush()
+        os._exit(0)
+
+    # --- forking -------------------------------------------------------------------
+
+    def _warm(self, warm: Warm) -> None:
+        # Nobody looks after a driver that dies while a module hangs: the kernel ends
+        # this process then.
+        signal.alarm(warm.seconds)
+        self._warmth.load(
+            warm.modules, lambda m: self._send(self._control, Importing(m))
+        )
+        signal.alarm(0)
+        _rehearse()
+        gc.collect()
+        # What is there now is left alone by every collection, here and in forks,
+        # which would otherwise copy each page that holds an object.
+        gc.freeze()
+        seconds = time.monotonic() - self._started
+        refused, spoilt_by = self._warmth.refused, self._warmth.spoilt_by
+        self._ready = TemplateReady(refused, spoilt_by, int(seconds * 1000))
+
+    def _fork(self, owner: int, fork: Fork, fds: list[int]) -> None:
+        refusal = self._warmth.reason_against(fork)
+        if refusal is None:
+            refusal = self._try_to_fork(owner, fork, fds)
+        for fd in fds:
+            os.close(fd)
+        if refusal is not None:
+            reason = cut(refusal.reason)
+            self._send(owner, ForkRefused(fork.launch, reason, refusal.is_spent))
+
+    def _try_to_fork(self, owner: int, fork: Fork, fds: list[int]) -> Refusal | None:
+        flush()
+        pidfds: list[int] = []
+        pid = 0
+        try:
+            log, lifeline = fds
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(fork, Surroundings(self._pid, log, lifeline))
+            # The fork does so too: whoever comes first.
+            with suppress(OSError):
+                os.setpgid(pid, pid)
+            pidfds.append(os.pidfd_open(pid))  # one to watch here, one for the hub
+            pidfds.append(os.pidfd_open(pid))
+        except (OSError, ValueError) as error:  # no process, no descriptor left
+            _undo(pid, pidfds)
+            return Refusal(f"the template cannot fork: {error}", is_spent=False)
+        self._offspring.add(pid, pidfds[0], owner)
+        self._send(owner, Forked(fork.launch, pid), pidfds[1:])
+        return None
+
+    def _become_worker(self, fork: Fork, around: Surroundings) -> NoReturn:
+        try:
+            # Their descriptors are about to be closed, and the numbers used again.
+            for channel in self._channels.values():
+                channel.sock.detach()
+            sys.path[:] = self._warmth.searched_by(fork.module)
+            become_worker(fork, around)
+        finally:
+            os._exit(1)  # there is one template
+
+
+def _rehearse() -> None:
+    try:
+        rehearse(pilot_for)
+        # A loop that is closed again leaves nothing behind but what is quick now.
+        asyncio.run(asyncio.sleep(0))
+    except Exception:  # noqa: BLE001 - workers will say it where somebody sees it
+        traceback.print_exc()
+
+
+def _undo(pid: int, pidfds: list[int]) -> None:
+    for pidfd in pidfds:
+        os.close(pidfd)
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
