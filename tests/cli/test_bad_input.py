@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nestling.driver.launcher_io import ExecLauncher
+from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.harness import cli
 from nestling.session.jsontext import JsonObject, dumps
 from support.logs import Ask, Log, text_chunks, write_folder
@@ -79,7 +80,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "a broken boundary": (_header(seedLength=1.5), ["line 1", "seedLength", "1.5"]),
     "a boundary beyond": (_forked_at(99), ["session.1", "seedLength 99", "17 events"]),
     "a boundary in a call": (_forked_at(4), ["seedLength 4", "turn 1, step 1"]),
-    "a boundary in a turn": (_forked_at(7), ["seed of 7 events", "turn 1 open"]),
+    "a boundary in a turn": (_forked_at(7), ["7 inherited events", "turn 1 open"]),
     "a digest": (_forked_at(8, "0" * 64), ["session.1.jsonl", "0" * 64]),
     "an open call": (
         _logs(Log("s").turn("hi").chunks(text_chunks("half", None)).end()),
@@ -123,6 +124,7 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a worker was started")
 
     monkeypatch.setattr(ExecLauncher, "start", fail)
+    monkeypatch.setattr(TemplateLauncher, "connect", fail)
 
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
@@ -166,7 +168,13 @@ def test_seconds_that_are_none(tmp_path: Path, option: str, value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["replay"], ["replay", "a", "b"], ["replay", "-x"]]
+    "arguments",
+    [
+        ["replay"],
+        ["replay", "a", "b"],
+        ["replay", "-x"],
+        ["replay", "a", "--launcher", "fork"],
+    ],
 )
 def test_usage(arguments: list[str]) -> None:
     result = CliRunner().invoke(cli.app, arguments)

@@ -74,7 +74,7 @@ def test_it_grows_on_the_terminal_and_is_wiped(rows: int, columns: int) -> None:
         before = termios.tcgetattr(slave)
     shown = b"".join(written)
     assert result.returncode == 0
-    assert result.stdout.endswith(b"ok: mixed, 3 sessions as recorded (exec)\n")
+    assert result.stdout.endswith(b"ok: mixed, 3 sessions as recorded (template)\n")
     assert b"\x1b" not in result.stdout
     assert shown.count(HIDE) == shown.count(SHOW) == 1
     assert shown.index(HIDE) < shown.index(SHOW)
@@ -103,7 +103,7 @@ def test_terminals_that_can_do_little(
     with _terminal(0, 0) as (slave, _):
         result = _replayed(slave, scenario, env={**os.environ, **variables})
     assert result.returncode == 0
-    assert result.stdout.endswith(b"ok: one, 1 sessions as recorded (exec)\n")
+    assert result.stdout.endswith(b"ok: one, 1 session as recorded (template)\n")
 
 
 # --- by itself -----------------------------------------------------------------

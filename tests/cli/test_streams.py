@@ -60,7 +60,7 @@ def test_streams_that_were_never_open(small: Path, closed: str) -> None:
     result = subprocess.run(command, capture_output=True, timeout=30, check=False)
     assert (result.returncode, result.stderr) == (0, b"")
     if ">&-" not in closed.replace("2>&-", ""):
-        assert result.stdout.endswith(b"ok: small, 1 sessions as recorded (exec)\n")
+        assert result.stdout.endswith(b"ok: small, 1 session as recorded (template)\n")
 
 
 def test_a_pipe_is_no_terminal_whatever_variables_say(small: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from nestling.harness import cli
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.jsontext import JsonObject
 from support.logs import Ask, Log, write_folder
-from support.processes import needs_linux
+from support.processes import NESTLING, needs_linux
 from support.scenarios import MIXED, composed, hanging, overridden, saying
 
 pytestmark = needs_linux
@@ -54,8 +55,17 @@ def _entries(folder: Path) -> list[JsonObject]:
 # --- ok ------------------------------------------------------------------------
 
 
-def test_a_replay_that_is_ok_as_json() -> None:
-    result = _invoked(MIXED, "--json")
+@pytest.mark.parametrize(
+    ("options", "launcher"),
+    [
+        ([], "template"),
+        (["--launcher", "auto"], "template"),
+        (["--launcher", "template"], "template"),
+        (["--launcher", "exec"], "exec"),
+    ],
+)
+def test_a_replay_that_is_ok_as_json(options: list[str], launcher: str) -> None:
+    result = _invoked(MIXED, "--json", *options)
     assert result.exit_code == 0
     assert result.stdout.count("\n") == 1
     printed = json.loads(result.stdout)
@@ -63,7 +73,7 @@ def test_a_replay_that_is_ok_as_json() -> None:
     assert len(set(pids)) == 3
     assert list(printed) == ["verdict", "problems", "launcher", "sessions"]
     assert (printed["verdict"], printed["problems"]) == ("ok", [])
-    assert printed["launcher"] == "exec"
+    assert printed["launcher"] == launcher
     assert printed["sessions"][2] == {
         "path": "/t2s2b1",
         "kind": "fork",
@@ -83,9 +93,9 @@ def test_a_replay_that_is_ok_as_text() -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0].startswith("/ ")
-    assert lines[1].startswith("└─ t2s1b1")
+    assert lines[1].startswith("├─ t2s1b1")
     assert "25 inherited" in lines[2]
-    assert lines[-1] == "ok: mixed, 3 sessions as recorded (exec)"
+    assert lines[-1] == "ok: mixed, 3 sessions as recorded (template)"
 
 
 # --- failed --------------------------------------------------------------------
@@ -118,7 +128,7 @@ def test_an_event_that_differs(tmp_path: Path) -> None:
 
 def test_a_script_that_nobody_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExecLauncher.__init__, "__defaults__", (WORK,))
-    printed, _ = _failed(MIXED)
+    printed, _ = _failed(MIXED, "--launcher", "exec")
     assert [(p["kind"], p["path"]) for p in printed["problems"]] == [
         ("script-not-bound", "/t2s1b1"),
         ("script-not-bound", "/t2s2b1"),
@@ -159,11 +169,11 @@ def test_a_worker_that_is_lost_prints_nothing_of_its_own(
 ) -> None:
     quits = "support.stand_ins.quits"
     monkeypatch.setattr(ExecLauncher.__init__, "__defaults__", (quits,))
-    kind, path, message = _problem(MIXED)
+    kind, path, message = _problem(MIXED, "--launcher", "exec")
     assert (kind, path) == ("worker-lost", "/")
     assert "exit code 7" in message
     assert "last line on stderr" in message
-    text = _invoked(MIXED).stdout
+    text = _invoked(MIXED, "--launcher", "exec").stdout
     # What the worker printed cannot colour the terminal.
     assert "\\x1b[31mred" in text
     assert "\x1b" not in text
@@ -195,3 +205,15 @@ def test_outputs_that_no_terminal_can_take(
     result = _invoked(folder, "--json")
     assert json.loads(result.stdout)["sessions"][0]["output"] == said
     result.stdout_bytes.decode("utf-8")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["replay", "x", "--stall", "soon"], ["replay"], ["script", "a", "b"]]
+)
+def test_a_call_that_is_none_prints_an_object_too(arguments: list[str]) -> None:
+    command = [*NESTLING, *arguments, "--json"]
+    result = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    printed = json.loads(result.stdout)
+    assert (result.returncode, printed["verdict"]) == (2, "error")
+    assert printed["error"] == printed["problems"][0]["message"] != ""
+    assert b"Usage: nestling" in result.stderr

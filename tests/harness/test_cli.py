@@ -125,7 +125,12 @@ def test_bad_input_ends_with_2_and_one_line(tmp_path: Path, as_json: bool) -> No
     message = printed["error"]
     assert line == f"nestling: {message}"
     problem = {"kind": "unreadable", "path": None, "message": message}
-    assert printed == {"error": message, "problems": [problem], "sessions": []}
+    assert printed == {
+        "verdict": "error",
+        "error": message,
+        "problems": [problem],
+        "sessions": [],
+    }
 
 
 def test_bad_input_in_process(tmp_path: Path) -> None:

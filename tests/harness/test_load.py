@@ -225,7 +225,7 @@ def _with_seed_length(length: int) -> tuple[Log, Log]:
     [
         (99, ("seedLength 99", "17 events")),
         (4, ("seedLength 4", "inside", "turn 1, step 1")),
-        (7, ("seed of 7 events", "turn 1 open")),
+        (7, ("7 inherited events", "turn 1 open")),
     ],
 )
 def test_a_boundary_that_cannot_be(
@@ -241,6 +241,21 @@ def test_a_digest_that_does_not_fit_its_own_events(tmp_path: Path) -> None:
     found = seed_digest(fork.recording().events[:8])
     message = _refusal(write_folder(tmp_path, root, child, fork))
     assert all(fact in message for fact in ("session.2.jsonl", stated, found))
+
+
+def test_a_digest_of_a_log_whose_parent_is_not_at_hand(tmp_path: Path) -> None:
+    """It is checked whether or not there is a tree."""
+    root, child, _ = _tree()
+    for log in (root, child):
+        log.header["seedDigest"] = "0" * 64
+        path = tmp_path / f"{log.id}.jsonl"
+        path.write_bytes(log.text())
+        assert "but its first 0 events have digest" in _refusal(path)
+    folder = write_folder(tmp_path / "tree", root, *_tree()[1:])
+    assert "session.jsonl: seedDigest is 0000" in _refusal(folder)
+    loose = Log("loose", 1, seedDigest="0" * 64).answered("x", "y")
+    folder = write_folder(tmp_path / "loose", _tree()[0], loose)
+    assert "session.1.jsonl: seedDigest is 0000" in _refusal(folder)
 
 
 def test_a_digest_that_does_not_fit_the_parent(tmp_path: Path) -> None:

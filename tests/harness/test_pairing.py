@@ -283,19 +283,19 @@ def _stated(name: str, **spawned_by: object) -> Log:
 
 
 def test_what_the_header_states_is_taken() -> None:
-    root = _root([Ask("x"), Ask("x")])
+    root = _root([Ask("x", "subagent_fork"), Ask("x")])
     scenario = _scenario(
         root,
         _stated("b2", block=2),
         _stated("b1", block=1, context="fork", callId="root-c3-0"),
-        _stated("again", block=1, n=1),
+        _stated("again", block=1, n=1, context="fork"),
         _stated("code", key="k.1"),
         _stated("count", n=3),
     )
     paths = {s.id: (s.path, s.kind, s.is_foreign) for s in scenario.sessions[1:]}
     assert paths == {
         "b1": ("/t1s1b1", "fork", False),
-        "again": ("/t1s1b1.1", "spawn", False),
+        "again": ("/t1s1b1.1", "fork", False),
         "b2": ("/t1s1b2", "spawn", False),
         "code": ("/t1s1kk%2E1", "spawn", False),
         "count": ("/t1s1d3", "spawn", False),
@@ -316,6 +316,7 @@ def test_a_silent_child_takes_what_stated_ones_leave() -> None:
         ({"block": 1, "turn": 2}, ("turn 2, step 1", "tool call")),
         ({"key": "k", "step": 9}, ("turn 1, step 9", "no step")),
         ({"block": 1, "callId": "other"}, ("callId", "'other'", "'root-c3-0'")),
+        ({"block": 1, "context": "fork"}, ("context", "subagent", "expected spawn")),
     ],
 )
 def test_what_the_parent_does_not_have_is_refused(

@@ -10,10 +10,9 @@ from nestling.harness.compare import (
     Difference,
     event_difference,
     first_difference,
-    shown,
 )
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, canonical
+from nestling.session.jsontext import Json, canonical, shown
 from nestling.session.repair import closers
 from support.session_logs import LogWriter
 

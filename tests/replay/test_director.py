@@ -18,15 +18,25 @@ from nestling.driver.director import (
     Unanswered,
 )
 from nestling.driver.exits import Exit
+from nestling.harness.plan import make_plan
 from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.scenario import Scenario, build_scenario
 from nestling.session.header import SpawnedBy
+from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import child_path
-from support.logs import Ask, Log, recordings
-from support.replays import replayed, scenario_of, with_session
+from support.logs import Ask, Log, recordings, text_chunks
+from support.replays import (
+    once,
+    replayed,
+    scenario_of,
+    seeded,
+    with_edit,
+    with_session,
+)
 
 SPAWN, FORK = "/t2s1b1", "/t2s2b1"
+GONE = Exit(None, "SIGKILL")
 
 
 @pytest.fixture
@@ -212,6 +222,91 @@ def test_a_child_that_died_is_told_of_as_it_is(director: ReplayDirector) -> None
     lost = Settlement("death", Outcome("error", []), Exit(None, "SIGKILL"), "gone")
     assert director.on_settled("root-1", lost) is None
     assert kinds(director) == [("worker-lost", SPAWN)]
+
+
+def test_a_session_that_was_ended_with_the_run(director: ReplayDirector) -> None:
+    """What ended it is the problem, not what it had no time to do."""
+    director.on_delegate(delegation())
+    gone = Settlement("abort", Outcome("error", []), GONE, "gone")
+    for session_id in ("root-1", "root"):
+        assert director.on_settled(session_id, gone) is None
+    director.close()
+    # The fork was not even delegated: its parent had no time for that either.
+    assert kinds(director) == []
+    accounts = director.ledger.accounts
+    assert [accounts[path].was_ended for path in ("/", SPAWN, FORK)] == [
+        *(True, True, False)
+    ]
+
+
+def test_a_session_that_came_to_its_end_is_blamed(director: ReplayDirector) -> None:
+    director.on_delegate(delegation())
+    for session_id in ("root-1", "root"):
+        outcome = complete(director, session_id)
+        director.on_settled(session_id, Settlement("itself", outcome, None, None))
+    director.ledger.accounts["/"].served = 4
+    director.close()
+    assert kinds(director) == [("leftover-call", SPAWN), ("script-not-bound", FORK)]
+
+
+def dead_child(is_error: bool | None, *, is_foreign: bool = False) -> Scenario:
+    """A child that crashed in its only call, and what its parent was told of it."""
+    place = {"turn": 1, "step": 1, "block": 1, "context": "spawn"}
+    stated = {} if is_foreign else {"spawnedBy": place}
+    root = Log("root").turn("go")
+    child = root.child("child", 1, **stated).turn("work")
+    child.chunks(text_chunks("half", None)).end("interrupted")
+    told = None if is_error is None else "told"
+    root.ask(Ask("work", result=told, is_error=bool(is_error)))
+    return build_scenario("tree", recordings(root.say("done").end(), child))
+
+
+@pytest.mark.parametrize(
+    ("is_error", "is_foreign", "found"),
+    [
+        (True, False, []),
+        (False, False, [("output-differs", "/t1s1b1")]),
+        (None, False, []),
+        (True, True, []),
+        (False, True, []),
+    ],
+)
+def test_a_parent_is_not_told_a_success_by_a_dead_child(
+    is_error: bool | None, is_foreign: bool, found: list[tuple[str, str]]
+) -> None:
+    director = ReplayDirector(dead_child(is_error, is_foreign=is_foreign))
+    director.on_root()
+    director.on_delegate(delegation(turn=1, prompt="work"))
+    plan = director.plan_of("child")
+    assert plan.stops.kill_at is not None
+    alive, closing = (
+        plan.recorded[: plan.stops.kill_at],
+        plan.recorded[plan.stops.kill_at :],
+    )
+    assert director.on_events("child", alive) is None
+    death = Settlement("death", plan.outcome, GONE, "died", "there", closing)
+    told = director.on_settled("child", death)
+    # It goes on along the recording either way, so that it is judged, too.
+    assert told == director.plan_of("root").results.get((1, 1, 1))
+    assert kinds(director) == found
+
+
+def test_a_success_of_a_dead_child_in_a_whole_replay() -> None:
+    scenario = scenario_of(TREES["unlucky_children"]())
+    died = "/t2s1b0"
+    assert make_plan(scenario.by_path[died]).stops.kill_at is not None
+
+    def succeed(data: JsonObject) -> None:
+        del data["message"]["content"][0]["isError"]
+
+    for seed in range(10):
+        replay = replayed(
+            with_edit(scenario, "/", once("tool/result", succeed)), seeded(seed)
+        )
+        assert replay.kinds == [("output-differs", died)]
+        assert replay.problems[0].message == (
+            "its worker died, as recorded, but its parent was told a success"
+        )
 
 
 # --- recordings of others ------------------------------------------------------

@@ -127,7 +127,7 @@ def test_a_prefix_one_event_early_or_late(
     # The fork is refused, so its parent is told something that was not recorded.
     assert replay.kinds == [("seed-refused", FORK), ("log-differs", "/")]
     turn = 1 if by < 0 else 2
-    assert f"leaves turn {turn} open" in replay.problems[0].message
+    assert f"leave turn {turn} open" in replay.problems[0].message
 
 
 @pytest.mark.parametrize("by", [-1, 1])

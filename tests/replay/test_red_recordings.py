@@ -13,6 +13,7 @@ import pytest
 from compose.trees import TREES
 from nestling.harness.scenario import Scenario, build_scenario
 from nestling.harness.scripts import Entry
+from nestling.harness.support import hindrances
 from nestling.session.errors import UnreadableError
 from nestling.session.jsontext import JsonObject
 from support.replays import (
@@ -90,8 +91,10 @@ def test_a_chunk_of_a_child(
     scenario: Scenario, path: str, change: Callable[[JsonObject], bool]
 ) -> None:
     replay = replayed(with_chunk(scenario, path, 0, change))
-    assert replay.kinds == [("log-differs", path)]
-    assert ": assistant/chunk: data.chunk." in message_of(replay)
+    differs = ("log-differs", path)
+    drifts = [("drift", path)] if change is change_text else []
+    assert replay.kinds == [*drifts, differs]
+    assert ": assistant/chunk: data.chunk." in replay.problems[-1].message
     # Its parent is told what was recorded and goes on, so that it is judged, too.
     assert replay.account("/").logged == len(scenario.root.recording.events)
 
@@ -102,7 +105,8 @@ def test_a_chunk_of_the_root(
 ) -> None:
     replay = replayed(with_chunk(scenario, "/", 2, change))
     # The fork comes of this call, so nothing may bind to its script.
-    assert replay.kinds == [("log-differs", "/")]
+    drifts = [("drift", "/")] if change is change_text else []
+    assert replay.kinds == [*drifts, ("log-differs", "/")]
     assert replay.account(FORK).id is None
 
 
@@ -217,9 +221,13 @@ def test_the_prompt_of_a_child(scenario: Scenario) -> None:
 def test_an_event_that_is_missing_or_added(scenario: Scenario) -> None:
     recording = scenario.by_path[SPAWN].recording
     shorter = recording._replace(events=recording.events[:-1])
-    replay = replayed(with_session(scenario, SPAWN, recording=shorter))
-    # Its turn never ends, so what it comes to is an error.
-    assert replay.kinds == [("log-differs", "/")]
+    cut = with_session(scenario, SPAWN, recording=shorter)
+    (hindrance,) = hindrances(cut)
+    assert (hindrance.kind, hindrance.path) == ("not-supported", SPAWN)
+    # Were it started: a worker may not be done inside of a turn.
+    replay = replayed(cut)
+    assert replay.kinds == [("worker-lost", SPAWN), ("log-differs", "/")]
+    assert "a result with turn 1 open" in replay.problems[0].message
     last = recording.events[-1]
     again = msgspec.structs.replace(last, seq=last.seq + 1, type="note", data={})
     longer = recording._replace(events=[*recording.events, again])

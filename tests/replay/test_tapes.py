@@ -31,6 +31,7 @@ from nestling.worker.tape import (
     Message,
     StepEnd,
     StepStart,
+    Summary,
     ToolCall,
     ToolResult,
     TurnEnd,
@@ -58,7 +59,7 @@ def kinds_of(items: Sequence[Item]) -> Counter[str]:
     counts: Counter[str] = Counter()
     names = {item: name for name, item in MARKERS.items()}
     for item in items:
-        if isinstance(item, Input):
+        if isinstance(item, Input | Summary):
             counts[item.content["type"]] += 1
         elif isinstance(item, Call):
             counts.update(entry.content["type"] for entry in item.inputs)
@@ -80,7 +81,7 @@ def check_tape(recording: Recording) -> None:
     assert kinds_of(tape.items) == +expected
     is_held = any(isinstance(item, Hold) for item in tape.items[-1:])
     assert is_held == (until is not None)
-    calls = [item for item in tape.items if isinstance(item, Call)]
+    calls = [item for item in tape.items if isinstance(item, Call | Summary)]
     assert len(calls) == len(list(call_starts(told)))
     encoded = encode_tape(tape.items)
     assert decode_tape(encoded) == tape.items
@@ -113,6 +114,7 @@ def check_secrets(encoded: bytes, recording: Recording, own: Sequence[Event]) ->
 
 def is_input(event: Event) -> bool:
     is_made = event.type in MARKERS or event.type == "assistant/chunk"
+    is_made = is_made or is_summary_call(event)
     return not is_made or is_replacement(event.surface_op)
 
 
@@ -128,6 +130,8 @@ def secrets_of(event: Event) -> Iterator[bytes]:
         texts = [b.get(key) for b in blocks for key in ("text", "arguments", "name")]
     elif event.type == "tool/result":
         texts = [dumps(event.data["message"]["content"]).decode()]
+    elif is_summary_call(event):
+        texts = [dumps(event.data["rawOutput"]).decode()]
     else:
         return
     for text in texts:
@@ -221,9 +225,10 @@ ITEMS: st.SearchStrategy[Item] = st.one_of(
     st.builds(TurnStart, COUNTS),
     st.builds(StepStart, COUNTS, COUNTS),
     st.builds(
-        Call,
-        st.sampled_from(["turn", "summary"]),
-        st.lists(st.builds(CallInput, COUNTS, CONTENTS), max_size=2).map(tuple),
+        Call, st.lists(st.builds(CallInput, COUNTS, CONTENTS), max_size=2).map(tuple)
+    ),
+    st.builds(
+        Summary, st.fixed_dictionaries({"type": TEXTS, "data": st.just({"a": 1})})
     ),
     st.builds(Message, TEXTS),
     st.builds(ToolCall, COUNTS),
@@ -259,8 +264,10 @@ def test_a_tape_comes_through_whole(tape: list[Item]) -> None:
         b'[{"at":"turn/start"}]',
         b'[{"at":"turn/start","turn":"1"}]',
         b'[{"at":"turn/start","turn":1.5}]',
-        b'[{"at":"call","purpose":"other"}]',
-        b'[{"at":"call","purpose":"\\udfff"}]',
+        b'[{"at":"call","purpose":"summary"}]',
+        b'[{"at":"call","\\udfff":1}]',
+        b'[{"at":"summary","content":{"type":"x"}}]',
+        b'[{"at":"summary","content":{"type":"x","data":1}}]',
         b'[{"at":"call","inputs":[{"after":0}]}]',
         b'[{"at":"call","inputs":[{"after":0,"content":{"type":"x"}}]}]',
         b'[{"at":"input","content":[]}]',

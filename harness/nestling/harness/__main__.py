@@ -8,9 +8,9 @@ from nestling.harness.interrupts_io import exits_when_interrupted
 def main() -> None:
     """Load the command line, which takes a moment, and run it."""
     with exits_when_interrupted():
-        from nestling.harness.cli import app
+        from nestling.harness.cli import main as run
 
-        app(prog_name="nestling")
+        run()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, NoReturn, TextIO
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
 
 import typer
 
+from nestling.driver.launcher_name import LauncherName
 from nestling.harness.interrupts_io import EXIT_INTERRUPTED, unless_interrupted
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
@@ -28,6 +29,9 @@ from nestling.session.jsontext import JsonObject, dumps
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_UNREADABLE: Final = 2
+
+# Typer brings its own copy of the library whose error this is, or not, by version.
+_UsageError: Any = typer.BadParameter.__bases__[0]
 
 app = typer.Typer(
     add_completion=False,
@@ -98,19 +102,28 @@ def replay(
             help="Seconds after which it ends in any case.",
         ),
     ] = 300.0,
+    launcher: Annotated[
+        LauncherName,
+        typer.Option(
+            help="How workers start: forked from a warm template, or as fresh "
+            "interpreters; auto is the first where that is possible.",
+        ),
+    ] = LauncherName.AUTO,
 ) -> None:
-    """Replay a recorded tree, one process a session, and compare it event by event."""
+    """Replay a recorded tree, one process a session."""
 
     def work() -> Result:
-        report = replay_scenario(scenario, stall, timeout, draws=not as_json)
+        report = replay_scenario(
+            scenario, stall, timeout, draws=not as_json, launcher=launcher
+        )
         output = report_json(report) if as_json else report_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
 
-    _run(work, {"verdict": "error", "sessions": []} if as_json else None)
+    _run(work, {"sessions": []} if as_json else None)
 
 
 def replay_scenario(
-    path: Path, stall: float, timeout: float, *, draws: bool
+    path: Path, stall: float, timeout: float, *, draws: bool, launcher: LauncherName
 ) -> ReplayReport:
     """Load and replay a scenario, drawing the tree as it grows if asked to.
 
@@ -121,12 +134,14 @@ def replay_scenario(
     import anyio
 
     from nestling.driver.hub_io import Bounds
+    from nestling.driver.template_launcher_io import launcher_of
     from nestling.harness.growing_tree_io import GrowingTree
     from nestling.harness.replay_io import replay
 
     loaded = load_scenario(path)
     with GrowingTree(is_wanted=draws) as tree:
-        work = partial(replay, loaded, Bounds(stall, timeout), watch=tree.watch)
+        bounds, starts = Bounds(stall, timeout), launcher_of(launcher)
+        work = partial(replay, loaded, bounds, starts, tree.watch)
         report = anyio.run(unless_interrupted, work)
     if report is None:
         raise KeyboardInterrupt
@@ -134,8 +149,19 @@ def replay_scenario(
 
 
 def main() -> None:
-    """Run the command line; signals are the business of ``__main__``."""
-    app(prog_name="nestling")
+    """Run the command line; signals are the business of ``__main__``.
+
+    A call that is not one exits with 2, too, and with ``--json`` prints an object.
+    """
+    try:
+        exit_code = app(prog_name="nestling", standalone_mode=False)
+    except _UsageError as error:
+        error.show()
+        if "--json" in sys.argv:
+            usage = error.format_message().strip()
+            _print(sys.stdout, _error_object(usage, {"sessions": []}))
+        exit_code = error.exit_code
+    sys.exit(exit_code)
 
 
 def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
@@ -164,7 +190,7 @@ def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
 
 def _error_object(message: str, others: JsonObject) -> JsonObject:
     problem = {"kind": "unreadable", "path": None, "message": message}
-    return {"error": message, "problems": [problem], **others}
+    return {"verdict": "error", "error": message, "problems": [problem], **others}
 
 
 def _print_error(message: str) -> None:

@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from nestling.harness.crashes import is_closing_result
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, JsonObject, canonical, dumps
-
-_SHOWN = 120
+from nestling.session.jsontext import Json, JsonObject, canonical, dumps, shown
 
 
 class Difference(NamedTuple):
@@ -73,12 +71,3 @@ def _descend(live: Json, recorded: Json, place: str) -> Difference:
 
 def _shown_of(value: JsonObject, key: str) -> str:
     return shown(value[key]) if key in value else "absent"
-
-
-def shown(value: Json) -> str:
-    """Write a value for an error message, shortened in the middle."""
-    text = dumps(value).decode("utf-8")
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]} … {text[-half:]}"

@@ -17,14 +17,18 @@ class Delegation(msgspec.Struct, frozen=True):
         call_seq: the parent's ``tool/call``; None for a delegation by code.
         result_seq: that call's ``tool/result``, if the parent's log has one.
         is_background: the parent was to go on while the child runs.
+        tool: the tool that was called; None for a delegation by code.
     """
 
     spawned_by: SpawnedBy
     call_seq: int | None = None
     result_seq: int | None = None
     is_background: bool = False
+    tool: str | None = None
 
 
 def delegation_by(call: ToolCall, spawned_by: SpawnedBy) -> Delegation:
     """Return the delegation that a tool call made."""
-    return Delegation(spawned_by, call.seq, call.result_seq, call.is_background)
+    return Delegation(
+        spawned_by, call.seq, call.result_seq, call.is_background, call.name
+    )

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from nestling.driver.instructions import Notice
-from nestling.harness.replay_report import cut, tree_label
-from nestling.session.spawn_path import sort_key
+from nestling.harness.drawn_tree import drawn_labels
+from nestling.harness.replay_report import LABEL_WIDTH, cut
 
 
 class GrowingTree:
@@ -60,7 +60,7 @@ class GrowingTree:
                 self._live.update(Text(self._drawn()), refresh=True)
 
     def _drawn(self) -> str:
-        paths = sorted(self._lines, key=sort_key)
         return "\n".join(
-            f"{tree_label(path):<24} {cut(self._lines[path])}" for path in paths
+            f"{label:<{LABEL_WIDTH}} {cut(self._lines[path])}"
+            for path, label in drawn_labels(self._lines).items()
         )

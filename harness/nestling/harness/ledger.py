@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from nestling.session.outcome import Outcome
+from nestling.session.spawn_path import sort_key
 
 ProblemKind: TypeAlias = Literal[
     "session-without-script",
@@ -47,37 +48,45 @@ class Account:
         path: its spawn path.
         recorded_calls: how many entries its script has.
         id: the live session's id, once one has bound.
-        seed_length: how many events the live session inherited, counted by the hub.
+        seed_length: how many events the live session inherited, counted by the hub,
+            once it was created.
         served: how many calls were answered from the script.
         logged: how many events of the live log were compared and found equal.
         outcome: what the live session came to.
         has_settled: whether it ended.
         is_different: whether its log differs from the recorded one.
+        was_ended: whether it was ended with the run, or with its parent.
     """
 
     def __init__(self, path: str, recorded_calls: int) -> None:
         self.path = path
         self.recorded_calls = recorded_calls
         self.id: str | None = None
-        self.seed_length = 0
+        self.seed_length: int | None = None
         self.served = 0
         self.logged = 0
         self.outcome: Outcome | None = None
         self.has_settled = False
         self.is_different = False
+        self.was_ended = False
 
     @property
     def is_bound(self) -> bool:
         """Whether a live session has taken this script."""
         return self.id is not None
 
+    @property
+    def came_to_its_end(self) -> bool:
+        """Whether nothing kept the session from doing all that was recorded."""
+        return self.has_settled and not self.is_different and not self.was_ended
+
 
 class Ledger:
-    """The accounts of one replay and its problems, in the order they were found."""
+    """The accounts of one replay and its problems."""
 
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
-        self.problems: list[Problem] = []
+        self._found: list[Problem] = []
 
     def open(self, path: str, recorded_calls: int) -> Account:
         """Open the account of a recorded session."""
@@ -86,9 +95,23 @@ class Ledger:
 
     def report(self, kind: ProblemKind, path: str | None, message: str) -> None:
         """Write down a problem."""
-        self.problems.append(Problem(kind, path, message))
+        self._found.append(Problem(kind, path, message))
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What was found, the same on every schedule.
+
+        Children stand before their parents, so that a cause stands before what came
+        of it; else spawn paths are in order. What is about no session stands last.
+        """
+        return sorted(self._found, key=_place)
 
     @property
     def is_ok(self) -> bool:
         """Whether nothing was wrong."""
-        return not self.problems
+        return not self._found
+
+
+def _place(problem: Problem) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+    above = ((2, 0, ""),)  # sorts after every element of a path
+    return (*sort_key(problem.path or ""), above)

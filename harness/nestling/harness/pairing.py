@@ -16,12 +16,11 @@ from typing import NamedTuple, TypeAlias
 from nestling.harness.delegation import Delegation, delegation_by
 from nestling.harness.lineage import Lineage
 from nestling.harness.own import own_part
-from nestling.harness.stated import Parent, own_steps, stated_delegation
-from nestling.harness.tool_calls import ToolCall, own_tool_calls
+from nestling.harness.stated import own_parent, stated_delegation
+from nestling.harness.tool_calls import ToolCall
 from nestling.harness.twins import Twins
 from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
-from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import Json
 from nestling.session.reading import Recording
 from nestling.session.spawn_path import ROOT, child_path
@@ -95,7 +94,9 @@ class _Family:
         self._parent = parent
         self._children = children
         self._twins = twins
-        self._told = Parent(parent, own_tool_calls(parent), own_steps(parent))
+        self._told = own_parent(parent)
+        ends = (event.seq for event in parent.events if event.type == "turn/end")
+        self._first_turn_end = next(ends, len(parent.events))
 
     def delegations(self) -> dict[str, Delegation | None]:
         """Return the delegation of each child by its id."""
@@ -109,42 +110,45 @@ class _Family:
             else:
                 found[child.header.id] = stated_delegation(self._told, child, stated)
         for child_id, call in self._pair_silent(silent, found.values()).items():
-            found[child_id] = delegation_by(call, _place(call))
+            found[child_id] = delegation_by(call, call.place)
         return found
 
     def _pair_silent(
         self, children: Sequence[_Child], stated: Iterable[Delegation | None]
     ) -> _Pairs:
         used = {delegation.call_seq for delegation in stated if delegation is not None}
-        left = [
-            call
-            for call in self._told.calls
-            if call.context is not None
-            and call.prompt is not None
-            and call.seq not in used
-        ]
+        by_prompt = self._calls_by_prompt() if children else {}
         pairs: _Pairs = {}
         # Those that say most choose first; what they leave is for the others.
         for alike in _alike(children):
-            calls = [call for call in left if self._may_have_started(call, alike[0])]
+            calls = [
+                call
+                for call in by_prompt.get(alike[0].prompt, ())
+                if call.seq not in used and self._may_have_started(call, alike[0])
+            ]
             matched = self._match([child.recording for child in alike], calls)
-            taken = {call.seq for call in matched.values()}
-            left = [call for call in left if call.seq not in taken]
+            used.update(call.seq for call in matched.values())
             pairs.update(matched)
         return pairs
 
+    def _calls_by_prompt(self) -> Mapping[str | None, Sequence[ToolCall]]:
+        """Return the delegating calls by prompt; under None all of them."""
+        calls: dict[str | None, list[ToolCall]] = {None: []}
+        for call in self._told.calls:
+            prompt = None if call.context is None else call.prompt
+            if prompt is not None:
+                calls[None].append(call)
+                calls.setdefault(prompt, []).append(call)
+        return calls
+
     def _may_have_started(self, call: ToolCall, child: _Child) -> bool:
         seed_length = child.recording.header.seed_length
-        starts_seeded = call.context == "fork" and self._has_completed_turn(call.seq)
+        starts_seeded = call.context == "fork" and self._first_turn_end < call.seq
         return (
             starts_seeded == child.is_seeded
             and seed_length <= call.seq
             and child.context in (None, call.context)
-            and child.prompt in (None, call.prompt)
         )
-
-    def _has_completed_turn(self, before: int) -> bool:
-        return any(event.type == "turn/end" for event in self._parent.events[:before])
 
     def _match(self, children: list[Recording], calls: list[ToolCall]) -> _Pairs:
         """Pair children and calls that fit each other equally well, both in order."""
@@ -244,13 +248,3 @@ def _told_context(own: Sequence[Event]) -> str | None:
             told = event.data.get("provider")
             return told if told in ("spawn", "fork") else None
     return None
-
-
-def _place(call: ToolCall) -> SpawnedBy:
-    return SpawnedBy(
-        call.turn,
-        call.step,
-        call.context or "spawn",
-        block=call.block,
-        call_id=call.call_id,
-    )

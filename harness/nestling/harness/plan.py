@@ -9,12 +9,10 @@ from nestling.driver.director import Answer, Creation, EncodedChunks, Stops
 from nestling.harness.scenario import RecordedSession
 from nestling.harness.scripts import CallPlace, Entry, ScriptCall
 from nestling.harness.tapes import make_tape
-from nestling.harness.tool_calls import own_tool_calls
 from nestling.session.boundary import own_events
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome, outcome
-from nestling.session.reading import Recording
 from nestling.worker.agents import TAPE
 from nestling.worker.tape import encode_tape
 
@@ -74,7 +72,7 @@ def make_plan(session: RecordedSession) -> Plan:
         session,
         Creation(header, TAPE, encode_tape(tape.items), tape.stops),
         [_planned(call, own) for call in session.script],
-        _results(recording),
+        _results(session),
         outcome(own),
     )
 
@@ -113,11 +111,11 @@ def _abort_cause(place: CallPlace | None, own: Sequence[Event]) -> JsonObject | 
     return None
 
 
-def _results(recording: Recording) -> dict[tuple[int, int, int], JsonObject]:
+def _results(session: RecordedSession) -> dict[tuple[int, int, int], JsonObject]:
     results = {}
-    for call in own_tool_calls(recording):
+    for call in session.tool_calls:
         if call.result_seq is not None:
-            data = recording.events[call.result_seq].data
+            data = session.recording.events[call.result_seq].data
             result = {"block": data["message"]["content"][0]}
             result.update({key: data[key] for key in ("error", "meta") if key in data})
             results[(call.turn, call.step, call.block)] = result

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from nestling.driver.director import (
     Answer,
     CallRequest,
@@ -27,14 +29,15 @@ from nestling.driver.director import (
     ToolRequest,
     Unanswered,
 )
-from nestling.harness.compare import event_difference, first_difference, shown
+from nestling.harness.compare import event_difference, first_difference
+from nestling.harness.consistency import drifts
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, make_plan
-from nestling.harness.scenario import Scenario
+from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.session.event import Event
 from nestling.session.header import Header
-from nestling.session.jsontext import JsonObject
+from nestling.session.jsontext import JsonObject, shown
 from nestling.session.spawn_path import ROOT
 
 _NOTHING = EncodedChunks(())
@@ -61,9 +64,16 @@ class ReplayDirector:
                 plan = self._plans[session.path] = make_plan(session)
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
+                self._report_drifts(session)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
+
+    def _report_drifts(self, session: RecordedSession) -> None:
+        for number, call in enumerate(session.script, start=1):
+            for drift in drifts(call.entry.chunks):
+                message = f"recorded call {number}, {drift}"
+                self.ledger.report("drift", session.path, message)
 
     def plan_of(self, session_id: str) -> Plan:
         """Return the plan of a session by its id, live and recorded being the same."""
@@ -83,6 +93,21 @@ class ReplayDirector:
         self.ledger.accounts[path].id = creation.header.id
         return creation
 
+    def _bind_child(self, child: Plan, delegation: Delegation) -> Creation:
+        """Bind a child; what its header says of its birth is what really happened."""
+        creation = self._bind(delegation.path)
+        recorded = child.session.recording.header
+        born: JsonObject = {"parentSession": delegation.parent_id}
+        stated, live = recorded.spawned_by, delegation.spawned_by
+        if stated is not None and stated.call_id is None:
+            live = msgspec.structs.replace(live, call_id=None)  # it does not say
+        if stated is not None and stated != live:
+            born["spawnedBy"] = msgspec.to_builtins(live)
+        if recorded.delegation_depth is not None:
+            root = self._plans[ROOT].session.recording.header.delegation_depth
+            born["delegationDepth"] = (root or 0) + delegation.depth
+        return creation._replace(header=creation.header.with_fields(**born))
+
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
         """Make a delegation real where the recording has a child at its path."""
         parent = self.plan_of(delegation.parent_id)
@@ -93,13 +118,13 @@ class ReplayDirector:
         account = self.ledger.accounts[delegation.path]
         problem = self._delegation_problem(child, account, delegation)
         if problem is None:
-            return Real(self._bind(delegation.path))
+            return Real(self._bind_child(child, delegation))
         self._differs(account, *problem)
         return recorded or Refused(problem[1])
 
     def _recorded_result(self, parent: Plan, delegation: Delegation) -> Recorded | None:
         place = delegation.spawned_by
-        if place.block is None:
+        if place.block is None or place.n > 0:
             return None
         result = parent.results.get((place.turn, place.step, place.block))
         return None if result is None else Recorded(result)
@@ -116,17 +141,19 @@ class ReplayDirector:
     ) -> tuple[ProblemKind, str] | None:
         if account.is_bound:
             return "session-without-script", "a second delegation at this path"
-        context = delegation.spawned_by.context
-        if context != child.session.kind:
-            return (
-                "tree-differs",
-                f"the delegation is a {context}, recorded was a {child.session.kind}",
-            )
+        live = delegation.spawned_by
+        if live.context != child.session.kind:
+            message = f"it is a {live.context}, recorded was a {child.session.kind}"
+            return "tree-differs", f"the delegation differs: {message}"
+        call_id = _recorded_call_id(child)
+        if None not in (live.call_id, call_id) and live.call_id != call_id:
+            calls = f"{shown(live.call_id)}, recorded was {shown(call_id)}"
+            message = f"its tool call is {calls}"
+            return "tree-differs", f"the delegation differs: {message}"
         prompt = first_prompt(child.session.own_events)
         if prompt is not None and prompt != delegation.prompt:
-            live, recorded = shown(delegation.prompt), shown(prompt)
-            message = f"the delegated prompt is {live}, recorded was {recorded}"
-            return "log-differs", message
+            said = f"{shown(delegation.prompt)}, recorded was {shown(prompt)}"
+            return "log-differs", f"the delegated prompt is {said}"
         return None
 
     def on_created(
@@ -212,7 +239,8 @@ class ReplayDirector:
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
         if settlement.ended_by == "abort":
-            return None  # what ended the run, or its parent, is the problem
+            account.was_ended = True  # what ended the run, or its parent, is reported
+            return None
         if settlement.ended_by == "death" and plan.stops.kill_at == account.logged:
             self.on_events(session_id, settlement.closing)
         is_complete = account.logged == len(plan.recorded)
@@ -221,6 +249,8 @@ class ReplayDirector:
             self._differs(account, "worker-lost", settlement.death)
             return None
         self._judge(account, plan)
+        if died_as_recorded:
+            self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
         if account.is_different or died_as_recorded or plan.session.is_foreign:
@@ -246,6 +276,14 @@ class ReplayDirector:
                 f"it came to {outcome}, recorded was {plan.outcome}",
             )
 
+    def _judge_death(self, account: Account, plan: Plan) -> None:
+        """Refuse a recording of ours whose parent was told a success by a dead child."""
+        told = self._result_for_parent(plan)
+        is_success = told is not None and told["block"].get("isError") is not True
+        if is_success and not plan.session.is_foreign:
+            message = "its worker died, as recorded, but its parent was told a success"
+            self._differs(account, "output-differs", message)
+
     def _result_for_parent(self, plan: Plan) -> JsonObject | None:
         delegation = plan.session.delegation
         parent_path = plan.session.parent_path
@@ -267,15 +305,20 @@ class ReplayDirector:
                 parent = self.ledger.accounts[parent_path]
             if not account.is_bound:
                 # Below a session that stopped early nothing could bind.
-                if parent is None or (parent.has_settled and not parent.is_different):
+                if parent is None or parent.came_to_its_end:
                     message = "no live session took this script"
                     self._differs(account, "script-not-bound", message)
-            elif account.served < account.recorded_calls:
+            elif account.served < account.recorded_calls and not account.was_ended:
                 message = (
                     f"{account.served} of {account.recorded_calls} recorded calls "
                     "were asked for"
                 )
                 self._differs(account, "leftover-call", message)
+
+
+def _recorded_call_id(child: Plan) -> str | None:
+    delegation = child.session.delegation
+    return None if delegation is None else delegation.spawned_by.call_id
 
 
 def _header_difference(live: Header, recorded: Header) -> str | None:

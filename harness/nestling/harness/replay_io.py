@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from nestling.driver.hub_io import Bounds, Ending, RunEnd
 from nestling.driver.instructions import Notice
-from nestling.driver.launcher_io import ExecLauncher, Launcher
+from nestling.driver.launcher_io import Launcher
+from nestling.driver.launcher_name import LauncherName
 from nestling.driver.run_io import run_tree
-from nestling.harness.ledger import Ledger, Problem, ProblemKind
+from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.ledger import ProblemKind
 from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.replay_report import ReplayReport
 from nestling.harness.scenario import Scenario
@@ -38,23 +40,24 @@ async def replay(
     Args:
         scenario: what was recorded.
         bounds: when a replay that does not move is over.
-        launcher: how workers are started; fresh interpreters by default.
+        launcher: how workers are started; forked from a template by default, where
+            the system has what that needs.
         watch: called in the hub's thread as sessions start, call and end.
 
     Raises:
         UnreadableError: if a recorded log cannot be made into a tape.
         LaunchError: if there is no place for the run's directory.
     """
-    launcher = ExecLauncher() if launcher is None else launcher
+    launcher = launcher_of(LauncherName.AUTO) if launcher is None else launcher
     hindered = hindrances(scenario)
     if hindered:
-        return _report(scenario, launcher, hindered, Ledger(), {})
+        return ReplayReport(scenario, tuple(hindered), {}, {})
     director = ReplayDirector(scenario)
     bounds = Bounds() if bounds is None else bounds
     end = await run_tree(director, launcher, bounds, watch)
     _judge(director, end, bounds)
     ledger = director.ledger
-    return _report(scenario, launcher, ledger.problems, ledger, end.pids)
+    return ReplayReport(scenario, tuple(ledger.problems), ledger.accounts, end.births)
 
 
 def _judge(director: ReplayDirector, end: RunEnd, bounds: Bounds) -> None:
@@ -68,13 +71,3 @@ def _judge(director: ReplayDirector, end: RunEnd, bounds: Bounds) -> None:
     path = end.waiting[-1][0] if end.waiting else None
     message = f"the replay was ended{after}: {waits or 'nothing was waited for'}"
     director.ledger.report(_PROBLEM_OF[end.ending], path, message)
-
-
-def _report(
-    scenario: Scenario,
-    launcher: Launcher,
-    problems: Sequence[Problem],
-    ledger: Ledger,
-    pids: dict[str, int],
-) -> ReplayReport:
-    return ReplayReport(scenario, launcher.name, tuple(problems), ledger.accounts, pids)

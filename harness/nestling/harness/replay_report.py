@@ -5,54 +5,70 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from nestling.driver.exits import Birth
+from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Account, Problem
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
 
 _SHOWN_CHARS = 48
+LABEL_WIDTH = 24
 
 
 class ReplayReport(NamedTuple):
     """The result of a replay.
 
     Attributes:
-        launcher: how workers were started.
         accounts: the ledger's account of each session, by spawn path.
-        pids: the process of each session that had one, by spawn path.
+        births: the process of each session that had one, by spawn path.
     """
 
     scenario: Scenario
-    launcher: str
     problems: Sequence[Problem]
     accounts: Mapping[str, Account]
-    pids: Mapping[str, int]
+    births: Mapping[str, Birth]
 
     @property
     def is_ok(self) -> bool:
         """Whether the tree came out as recorded."""
         return not self.problems
 
+    @property
+    def launcher(self) -> str | None:
+        """How the workers were started; ``mixed`` if not all alike, None if none was."""
+        launchers = {birth.launcher for birth in self.births.values()}
+        return "mixed" if len(launchers) > 1 else next(iter(launchers), None)
+
+    @property
+    def fallbacks(self) -> list[str]:
+        """Why workers were not started as they were meant to be, each reason once."""
+        reasons = (birth.reason for birth in self.births.values())
+        return list(dict.fromkeys(reason for reason in reasons if reason is not None))
+
 
 def report_json(report: ReplayReport) -> JsonObject:
     """Return the report as the object that ``nestling replay --json`` prints."""
+    fallbacks = {"fallbacks": report.fallbacks} if report.fallbacks else {}
     return {
         "verdict": "ok" if report.is_ok else "failed",
         "problems": [problem._asdict() for problem in report.problems],
         "launcher": report.launcher,
+        **fallbacks,
         "sessions": [_session(report, each) for each in report.scenario.sessions],
     }
 
 
 def _session(report: ReplayReport, session: RecordedSession) -> JsonObject:
     account = report.accounts.get(session.path or "")
+    birth = report.births.get(session.path or "")
     outcome = None if account is None else account.outcome
     return {
         "path": session.path,
         "kind": session.kind,
         "recordedId": session.id,
         "id": None if account is None else account.id,
-        "pid": report.pids.get(session.path or ""),
+        "pid": None if birth is None else birth.pid,
         "depth": session.depth,
         "seedLength": None if account is None else account.seed_length,
         "calls": {
@@ -72,39 +88,40 @@ def _matches(session: RecordedSession, account: Account) -> bool:
 
 def report_text(report: ReplayReport) -> str:
     """Return the report as text: the tree, the problems, the verdict."""
-    return "\n".join([*tree_lines(report), *_problem_lines(report), _verdict(report)])
+    fallbacks = [f"not from the template: {shown(r)}" for r in report.fallbacks]
+    lines = [*tree_lines(report), *fallbacks, *_problem_lines(report)]
+    return "\n".join([*lines, _verdict(report)])
 
 
 def tree_lines(report: ReplayReport) -> Iterator[str]:
     """Yield the tree, one line a session."""
-    for session in report.scenario.sessions:
+    sessions = report.scenario.sessions
+    labels = drawn_labels(each.path for each in sessions if each.path is not None)
+    for session in sessions:
+        label = labels.get(session.path or "", "(no path)")
         account = report.accounts.get(session.path or "")
-        yield f"{tree_label(session.path):<24} {_facts(session, account)}".rstrip()
-
-
-def tree_label(path: str | None) -> str:
-    """Return a spawn path as an entry of a drawn tree."""
-    if path is None:
-        return "(no path)"
-    elements = [element for element in path.split("/") if element]
-    if not elements:
-        return "/"
-    return "   " * (len(elements) - 1) + "└─ " + shown(elements[-1])
+        yield f"{label:<{LABEL_WIDTH}} {_facts(session, account)}".rstrip()
 
 
 def _facts(session: RecordedSession, account: Account | None) -> str:
     if account is None or account.id is None:
         return f"{session.kind:<6} not started"
     calls = f"{account.served}/{len(session.script)} calls"
-    seed = f"  {account.seed_length} inherited" if account.seed_length else ""
-    log = "log matches" if _matches(session, account) else "log differs"
+    seed = f"{account.seed_length} inherited" if account.seed_length else ""
+    known = f"{session.kind:<6} {calls:<10} {seed:<14}"
     outcome = account.outcome
     if outcome is None:
-        return f"{session.kind:<6} {calls}{seed}  has not ended"
+        return f"{known} has not ended"
     return (
-        f"{session.kind:<6} {calls}{seed}  {log}  {outcome.stop_reason}  "
+        f"{known} {_log_state(session, account):<14} {outcome.stop_reason}  "
         f"{cut(outcome.text)}"
     )
+
+
+def _log_state(session: RecordedSession, account: Account) -> str:
+    if _matches(session, account):
+        return "log matches"
+    return "log differs" if account.is_different else "log incomplete"
 
 
 def cut(text: str) -> str:
@@ -122,7 +139,11 @@ def _problem_lines(report: ReplayReport) -> Iterator[str]:
 def _verdict(report: ReplayReport) -> str:
     name = shown(report.scenario.name)
     if report.is_ok:
-        count = len(report.scenario.sessions)
-        return f"ok: {name}, {count} sessions as recorded ({report.launcher})"
-    count = len(report.problems)
-    return f"failed: {name}, {count} problem{'s' if count > 1 else ''}"
+        sessions = counted(len(report.scenario.sessions), "session")
+        return f"ok: {name}, {sessions} as recorded ({report.launcher})"
+    return f"failed: {name}, {counted(len(report.problems), 'problem')}"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun, in the plural where it must be."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

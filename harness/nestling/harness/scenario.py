@@ -19,7 +19,8 @@ from nestling.harness.overrides import apply_override
 from nestling.harness.own import own_part
 from nestling.harness.pairing import pair, spawn_paths
 from nestling.harness.scripts import ScriptCall, derive_script
-from nestling.harness.seeds import check_inherited, check_seed_digest
+from nestling.harness.seeds import InheritedSeeds, check_seed_digest
+from nestling.harness.tool_calls import ToolCall, own_tool_calls
 from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
 from nestling.session.reading import Recording
@@ -63,6 +64,15 @@ class RecordedSession(msgspec.Struct, frozen=True, dict=True):
     def seed_length(self) -> int:
         """How many leading events it inherited."""
         return self.recording.header.seed_length
+
+    @cached_property
+    def tool_calls(self) -> Sequence[ToolCall]:
+        """Its own tool calls.
+
+        Raises:
+            UnreadableError: if an event that they stand on is malformed.
+        """
+        return own_tool_calls(self.recording)
 
     @cached_property
     def own_events(self) -> Sequence[Event]:
@@ -126,6 +136,8 @@ def build_scenario(
     for recording in recordings:
         _check_alone(recording)
     if all(r.header.parent_session is None for r in recordings):
+        for recording in recordings:
+            check_seed_digest(recording)
         sessions = _loose(recordings)
     else:
         sessions = _tree(lineage_of(recordings))
@@ -143,6 +155,7 @@ def build_single(name: str, recording: Recording) -> Scenario:
         UnreadableError: as ``build_scenario``.
     """
     _check_alone(recording)
+    check_seed_digest(recording)
     is_root = recording.header.parent_session is None
     session = RecordedSession(
         path=ROOT if is_root else None,
@@ -161,7 +174,6 @@ def _check_alone(recording: Recording) -> None:
             f"{recording.name}: the header has no id, expected a non-empty string"
         )
     own_part(recording)
-    check_seed_digest(recording)
 
 
 def _script(recording: Recording) -> tuple[ScriptCall, ...]:
@@ -199,9 +211,12 @@ def _loose_session(recording: Recording) -> RecordedSession:
 
 
 def _tree(lineage: Lineage) -> list[RecordedSession]:
-    by_id = {recording.header.id: recording for recording in lineage.sessions}
-    for child in lineage.sessions[1:]:
-        check_inherited(child, by_id[child.header.parent_session or ""])
+    check_seed_digest(lineage.sessions[0])
+    for parent in lineage.sessions:
+        seeds = InheritedSeeds(parent)
+        children = lineage.children[parent.header.id]
+        for child in sorted(children, key=lambda child: child.header.seed_length):
+            seeds.check(child)
     delegations = pair(lineage)
     paths = spawn_paths(lineage, delegations)
     return [

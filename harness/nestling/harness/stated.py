@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from nestling.harness.delegation import Delegation, delegation_by
 from nestling.harness.own import own_part
-from nestling.harness.tool_calls import ToolCall
+from nestling.harness.tool_calls import ToolCall, own_tool_calls
 from nestling.session.errors import UnreadableError
 from nestling.session.header import SpawnedBy
 from nestling.session.reading import Recording
@@ -19,12 +19,25 @@ class Parent(NamedTuple):
 
     Attributes:
         calls: its tool calls.
+        call_at: the first of them at each (turn, step, block).
         steps: (turn, step) of each of its steps.
     """
 
     recording: Recording
     calls: Sequence[ToolCall]
+    call_at: Mapping[tuple[int, int, int], ToolCall]
     steps: AbstractSet[tuple[int, int]]
+
+
+def own_parent(recording: Recording) -> Parent:
+    """Read what a recorded parent says.
+
+    Raises:
+        UnreadableError: if an event that this stands on is malformed.
+    """
+    calls = own_tool_calls(recording)
+    call_at = {(c.turn, c.step, c.block): c for c in reversed(calls)}
+    return Parent(recording, calls, call_at, own_steps(recording))
 
 
 def own_steps(recording: Recording) -> set[tuple[int, int]]:
@@ -60,15 +73,11 @@ def stated_delegation(
         if (stated.turn, stated.step) not in parent.steps:
             raise _not_there(child, parent, place, "step")
         return Delegation(stated)
-    for call in parent.calls:
-        if (call.turn, call.step, call.block) == (
-            stated.turn,
-            stated.step,
-            stated.block,
-        ):
-            _check_call_id(child, call, stated)
-            return delegation_by(call, stated)
-    raise _not_there(child, parent, f"{place}, block {stated.block}", "tool call")
+    call = parent.call_at.get((stated.turn, stated.step, stated.block))
+    if call is None:
+        raise _not_there(child, parent, f"{place}, block {stated.block}", "tool call")
+    _check_call(child, call, stated)
+    return delegation_by(call, stated)
 
 
 def _not_there(
@@ -80,7 +89,13 @@ def _not_there(
     )
 
 
-def _check_call_id(child: Recording, call: ToolCall, stated: SpawnedBy) -> None:
+def _check_call(child: Recording, call: ToolCall, stated: SpawnedBy) -> None:
+    if call.context is not None and call.context != stated.context:
+        raise UnreadableError(
+            f"{child.name}: spawnedBy.context is {stated.context}, but the tool call "
+            f"at turn {call.turn}, step {call.step}, block {call.block} is "
+            f"{call.name}, expected {call.context}"
+        )
     if stated.call_id not in (None, call.call_id):
         raise UnreadableError(
             f"{child.name}: spawnedBy.callId is {stated.call_id!r}, but the tool call "

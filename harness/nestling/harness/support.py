@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from nestling.harness.crashes import crash_point, last_closer
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
-from nestling.harness.tool_calls import own_tool_calls
 from nestling.session.delegation import DELEGATION_TOOLS
+from nestling.session.spawn_path import child_path
+from nestling.session.turns import tracked
 
 
 def hindrances(scenario: Scenario) -> list[Problem]:
@@ -16,29 +17,63 @@ def hindrances(scenario: Scenario) -> list[Problem]:
     if not any(session.own_events for session in scenario.sessions):
         message = "the recording holds headers and not one event"
         return [Problem("nothing-to-replay", scenario.root.path, message)]
-    return [
+    unsupported = [
         Problem("not-supported", session.path, f"{session.recording.name}: {message}")
         for session in scenario.sessions
-        for message in (*_unsupported_birth(scenario, session), *_unsupported(session))
+        for message in (*_unsupported_birth(session), *_unsupported(session))
     ]
+    return unsupported + list(_missing_children(scenario))
 
 
-def _unsupported_birth(scenario: Scenario, session: RecordedSession) -> Iterator[str]:
-    """Tell what keeps a replay from delegating this session at its path again."""
-    delegation, parent = session.delegation, session.parent_path
-    if delegation is None or parent is None:
+def _missing_children(scenario: Scenario) -> Iterator[Problem]:
+    """Tell which children a tree of our own must have, and has not.
+
+    Where a recording says ``spawnedBy`` it was made here, and every delegation that
+    went well has left a log. Other systems have children without one.
+    """
+    if all(
+        session.recording.header.spawned_by is None for session in scenario.sessions
+    ):
         return
-    place = delegation.spawned_by
+    for session in scenario.sessions:
+        if session.path is None:
+            continue
+        for call in session.tool_calls:
+            path = child_path(session.path, call.place)
+            went_well = call.context is not None and call.is_error is False
+            if went_well and path not in scenario.by_path:
+                message = (
+                    f"{session.recording.name}: the delegation of turn {call.turn}, "
+                    f"step {call.step}, block {call.block} went well, "
+                    "but its child was not recorded"
+                )
+                yield Problem("tree-differs", path, message)
+
+
+def _unsupported_birth(session: RecordedSession) -> Iterator[str]:
+    """Tell what keeps a replay from delegating this session at its path again."""
+    if session.delegation is None or session.path is None:
+        return
+    name, place = session.delegation.tool, session.delegation.spawned_by
     if place.block is None:
         yield "it was delegated by code, which a replay does not run"
         return
-    calls = own_tool_calls(scenario.by_path[parent].recording)
-    (name,) = (call.name for call in calls if call.seq == delegation.call_seq)
     if name not in DELEGATION_TOOLS or place.n > 0:
         yield (
             f"delegation {place.n + 1} of the tool {name} (turn {place.turn}, step "
             f"{place.step}, block {place.block}) was made inside the tool, which a "
             "replay does not run"
+        )
+
+
+def _open_end(session: RecordedSession) -> Iterator[str]:
+    """Tell of a log that stops in mid-turn: nothing says how it would go on."""
+    events = session.recording.events
+    turn = tracked(events).turn
+    if turn is not None:
+        yield (
+            f"the recording ends inside turn {turn} (event {len(events) - 1}, "
+            f"{events[-1].type}), expected a turn/end"
         )
 
 
@@ -49,7 +84,8 @@ def _unsupported(session: RecordedSession) -> Iterator[str]:
             "to bind to"
         )
         return
-    calls = own_tool_calls(session.recording)
+    yield from _open_end(session)
+    calls = session.tool_calls
     for call in calls:
         if call.context is not None and call.is_background:
             yield (

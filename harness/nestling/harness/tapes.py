@@ -4,6 +4,7 @@
 |---|---|
 | a marker; the loop produces it | turn/start, turn/end, step/start, step/end, assistant/chunk, assistant/message, tool/call, tool/result |
 | left out; made with the session | the session/end-seed at the boundary |
+| a marker with the rest of its event | a marked compaction/summary, whose answer is served |
 | an input, appended where it stood | everything else; replacements on the surface, too |
 
 With it come the places where the session was stopped from outside, which the hub
@@ -35,6 +36,7 @@ from nestling.worker.tape import (
     Message,
     StepEnd,
     StepStart,
+    Summary,
     ToolCall,
     ToolResult,
     TurnEnd,
@@ -130,9 +132,12 @@ class _TapeWriter:
         if self._is_in_call:
             self._inputs.append(CallInput(self._chunks, event.content()))
             return
+        content = event.content()
         if is_summary_call(event):
-            self.items.append(Call(purpose="summary"))
-        self.items.append(Input(event.content()))
+            told = {k: v for k, v in event.data.items() if k not in _ANSWERED}
+            self.items.append(Summary({**content, "data": told}))
+        else:
+            self.items.append(Input(content))
 
     # --- markers ---------------------------------------------------------------
 
@@ -157,9 +162,11 @@ class _TapeWriter:
                 self._turn_end(event)
 
     def _message(self, message: JsonObject) -> Message:
-        source = message.get("source", {})
+        source = message.get("source")
+        if self._has_header or type(source) is not dict:
+            return Message(message["id"])
         provider, model = source.get("provider"), source.get("model")
-        if self._has_header or type(provider) is not str or type(model) is not str:
+        if type(provider) is not str or type(model) is not str:
             return Message(message["id"])
         return Message(message["id"], provider, model)
 
@@ -185,6 +192,9 @@ class _TapeWriter:
             TurnEnd(cancelled=is_cancelled, reason=reason if told else None)
         )
 
+
+_ANSWERED = ("rawOutput", "usage")
+"""What the event of a summary holds of the model's answer."""
 
 _MARKERS = frozenset(
     {

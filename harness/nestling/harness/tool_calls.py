@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from nestling.harness.own import own_part, require_shape
 from nestling.session.errors import JsonDomainError
 from nestling.session.event import Event
+from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import JsonObject, loads
 from nestling.session.reading import Recording
 
@@ -43,6 +44,17 @@ class ToolCall(NamedTuple):
     def context(self) -> str | None:
         """What the call delegates: ``spawn``, ``fork``, or None for other tools."""
         return _DELEGATING.get(self.name)
+
+    @property
+    def place(self) -> SpawnedBy:
+        """Where a child that this call delegates sits in its parent."""
+        return SpawnedBy(
+            self.turn,
+            self.step,
+            self.context or "spawn",
+            block=self.block,
+            call_id=self.call_id,
+        )
 
     @property
     def prompt(self) -> str | None:
