@@ -16,6 +16,7 @@ from nestling.driver.instructions import (
 from nestling.session.digest import seed_digest
 from nestling.session.jsontext import JsonObject, loads
 from nestling.session.writing import encode_rows
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.codec import create_parts
 from nestling.wire.messages import Create, Settled
 from support.directors import Scripted
@@ -64,7 +65,7 @@ def test_a_child_is_created_once_the_request_is_durable() -> None:
     assert shown(peer.delegate()) == []
     # The child's header is on its way to disk before its worker starts.
     assert shown(kit.sync()) == ["Persist", "Launch", "Ack"]
-    assert kit.has_ordered(Launch("w1", CHILD))
+    assert kit.has_ordered(Launch("w1", CHILD, TAPE))
     (delegation,) = kit.director.delegations
     assert (delegation.parent_id, delegation.path, delegation.depth) == (
         *("root", CHILD),
@@ -157,7 +158,7 @@ def answer_turn(peer: Peer) -> None:
         ({"block": 4}, "/t1s1b4"),
         ({"block": 4, "n": 2}, "/t1s1b4.2"),
         ({"block": None, "key": "a b"}, "/t1s1ka%20b"),
-        ({"block": None, "n": 1}, "/t1s1d1"),
+        ({"block": None, "n": 0}, "/t1s1d0"),
     ],
 )
 def test_where_a_child_sits(place: JsonObject, path: str) -> None:
@@ -246,7 +247,7 @@ def test_a_child_that_the_director_stops_at_once() -> None:
     peer.begin()
     peer.asks()
     peer.delegate()
-    assert not kit.has_ordered(Launch("w1", CHILD))
+    assert not kit.has_ordered(Launch("w1", CHILD, TAPE))
     block = told(kit)
     assert block["isError"] is True
     assert texts(block)[-1] == "Diagnostic: it was stopped: not this one"

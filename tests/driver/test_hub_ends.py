@@ -244,7 +244,6 @@ Ask = Callable[[Peer], object]
 WRONG: list[tuple[Ask, str]] = [
     (lambda p: (p.tool(), p.tool()), "a second request of turn 1, step 1"),
     (lambda p: (p.delegate(), p.delegate()), "a second request of turn 1, step 1"),
-    (lambda p: (p.tool(), p.delegate()), "a second request of turn 1, step 1"),
     (lambda p: p.tool(turn=2), "a request of turn 2, step 1; the log is at 1, 1"),
     (lambda p: p.tool(step=9), "a request of turn 1, step 9; the log is at 1, 1"),
     (lambda p: p.delegate(turn=0), "a request of turn 0, step 1"),
@@ -266,6 +265,7 @@ WRONG: list[tuple[Ask, str]] = [
     # One delegation after the other, each with one name.
     (lambda p: p.delegate(n=1), "delegation 1 of block 0 before the one before it"),
     (lambda p: (p.delegate(), p.delegate(n=2)), "delegation 2 of block 0 before"),
+    (lambda p: p.delegate(None, n=1), "delegation 1 of block None before"),
     (lambda p: (p.delegate(), p.delegate(block=1, n=1)), "delegation 1 of block 1"),
     (lambda p: p.delegate(key="k"), "names both a key and block 0, n 0"),
     (lambda p: p.delegate(None, key="k", n=1), "both a key and block None, n 1"),

@@ -18,8 +18,10 @@ from nestling.driver.instructions import (
     Tick,
 )
 from nestling.session.jsontext import loads
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.codec import create_parts
 from nestling.wire.messages import (
+    PROTOCOL,
     Beat,
     Bye,
     Create,
@@ -37,7 +39,7 @@ from nestling.wire.messages import (
 from support.directors import Scripted
 from support.hubs import Kit, check_killed, shown
 
-HELLO = Hello(1, "test", 1)
+HELLO = Hello(PROTOCOL, "test", 1)
 STREAM = Stream(0, 0, "turn", "p", "m", 0, 0, bytes(32), 0, 1, 1)
 DELEGATE = Delegate(0, 0, 0, 0, 0, None, "spawn", 0)
 CREDIT, BEAT = Credit(0, 0, 1, 1), Beat(0, 5)
@@ -54,7 +56,7 @@ def test_a_session_is_written_down_before_its_worker_starts() -> None:
     assert (first.sid, first.length, first.events) == (0, 0, ())
     assert first.header is not None
     assert first.header.id == "root"
-    assert kit.has_ordered(Launch("w0", "/"))
+    assert kit.has_ordered(Launch("w0", "/", TAPE))
     kit.tell(Launched("w0", 4711))
     assert kit.session(0).pid == 4711
 
@@ -64,7 +66,7 @@ def test_a_worker_is_sent_nothing_before_its_hello() -> None:
     assert kit.sent("w0") == []
     kit.tell(Received("w0", HELLO, b""))
     welcome, create = kit.sent("w0")
-    assert welcome.message == Welcome(1)
+    assert welcome.message == Welcome(PROTOCOL)
     assert isinstance(create.message, Create)
     header, seed, tape = create_parts(create.message, create.body)
     assert loads(header)["id"] == "root"
@@ -73,9 +75,9 @@ def test_a_worker_is_sent_nothing_before_its_hello() -> None:
 
 def test_another_protocol() -> None:
     kit = Kit()
-    kit.tell(Received("w0", Hello(2, "test", 1), b""))
+    kit.tell(Received("w0", Hello(9, "test", 1), b""))
     assert kit.sent("w0") == []
-    check_killed(kit, "it speaks protocol 2, expected 1")
+    check_killed(kit, "it speaks protocol 9, expected 2")
 
 
 def test_frames_that_are_no_message() -> None:

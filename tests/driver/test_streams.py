@@ -18,7 +18,7 @@ from support.session_logs import delta
 
 
 def opened(*chunks: JsonObject, size: int = 1 << 18, frames: int = 64) -> OpenCall:
-    request = CallRequest("root", 5, "turn", 2, 3)
+    request = CallRequest("root", 5, "turn", "p", "m", 2, 3)
     return OpenCall(request, Answer(EncodedChunks(chunks)), Window(size, frames))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import hub_io, run_directory_io, run_io, workers_io
+from nestling.driver import hub_io, hub_thread_io, run_directory_io, workers_io
 from nestling.driver.director import Answer, CallRequest
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
@@ -143,13 +143,13 @@ async def test_a_thread_that_cannot_be_started(
     def fail(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(run_io._HubThread, "start", fail)
+    monkeypatch.setattr(hub_thread_io.HubThread, "start", fail)
     with pytest.raises(LaunchError, match="hub's thread: can't start new thread"):
         await replay(load_scenario(MIXED))
 
 
 async def test_too_few_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_io, "DESCRIPTORS", 2_000_000)
+    monkeypatch.setattr(hub_thread_io, "DESCRIPTORS", 2_000_000)
     with pytest.raises(LaunchError, match="free descriptors, expected 2000000"):
         await replay(load_scenario(MIXED))
 

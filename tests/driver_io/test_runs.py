@@ -13,7 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from nestling.driver import run_io
+from nestling.driver import hub_thread_io
 from nestling.driver.hub_io import Bounds
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import ExecLauncher
@@ -147,14 +147,16 @@ async def test_cancelling_before_the_hub_runs(
 ) -> None:
     """The hub's thread gets as far as its loop only after it was told to stop."""
     is_told = threading.Event()
-    abort = run_io._HubThread.abort
+    abort = hub_thread_io.HubThread.abort
 
-    def told(self: run_io._HubThread) -> None:
+    def told(self: hub_thread_io.HubThread) -> None:
         abort(self)
         is_told.set()
 
-    monkeypatch.setattr(run_io._HubThread, "abort", told)
-    monkeypatch.setattr(run_io, "require_descriptors", lambda _: is_told.wait(20))
+    monkeypatch.setattr(hub_thread_io.HubThread, "abort", told)
+    monkeypatch.setattr(
+        hub_thread_io, "require_descriptors", lambda _: is_told.wait(20)
+    )
     scenario = load_scenario(hanging(tmp_path))
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:

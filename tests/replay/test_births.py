@@ -23,6 +23,7 @@ from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject
 from nestling.session.reading import Recording
 from nestling.session.spawn_path import child_path
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.messages import Delegate
 from support.logs import Ask, Log, recordings
 from support.replays import recordings_of, replayed, scenario_of, seeded
@@ -128,7 +129,9 @@ def test_the_depth_of_a_tree_that_is_part_of_another() -> None:
 def asked(parent_id: str = "root", **place: Any) -> Asked:
     fields = {"turn": 1, "step": 1, "context": "spawn", "block": 1, **place}
     spawned_by = SpawnedBy(**fields)
-    return Asked(parent_id, child_path("/", spawned_by), spawned_by, 1, "work", "", 0)
+    return Asked(
+        parent_id, child_path("/", spawned_by), spawned_by, 1, "work", "", 0, TAPE, {}
+    )
 
 
 def bound(director: ReplayDirector, delegation: Asked) -> Any:
@@ -167,7 +170,9 @@ def test_a_child_of_another_parent() -> None:
     assert stated is not None
     creation = bound(
         director,
-        Asked("root", "/t2s1b0/t2s1b0", stated, child.depth, "Deepest.", "", 0),
+        Asked(
+            "root", "/t2s1b0/t2s1b0", stated, child.depth, "Deepest.", "", 0, TAPE, {}
+        ),
     )
     live = creation.header.with_fields(
         seedLength=recorded.seed_length, seedDigest=recorded.seed_digest

@@ -93,7 +93,7 @@ def test_deeper_data_is_refused_in_one_sentence(place: str) -> None:
 @pytest.mark.parametrize(("place", "kind"), [("in a turn", Input), ("in a call", Call)])
 def test_a_tape_holds_the_deepest_data(place: str, kind: type[Input | Call]) -> None:
     scenario: Scenario = build_scenario(place, PLACES[place](DEEPEST))
-    tape = decode_tape(make_plan(scenario.root).creation.tape)
+    tape = decode_tape(make_plan(scenario.root).creation.brief)
     content = {"type": "note", "data": DEEPEST}
     holders = [
         type(item)

@@ -25,6 +25,7 @@ from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import child_path
+from nestling.wire.agent_reference import TAPE
 from support.logs import Ask, Log, recordings, text_chunks
 from support.replays import (
     once,
@@ -54,7 +55,7 @@ def delegation(prompt: str = "Say yes.", **place: Any) -> Delegation:
     fields = {"turn": 2, "step": 1, "context": "spawn", "block": 1, **place}
     spawned_by = SpawnedBy(**fields)
     path = child_path("/", spawned_by)
-    return Delegation("root", path, spawned_by, 1, prompt, "", 0)
+    return Delegation("root", path, spawned_by, 1, prompt, "", 0, TAPE, {})
 
 
 # --- delegations ---------------------------------------------------------------
@@ -115,7 +116,7 @@ def test_a_delegation_that_the_recorded_parent_did_not_survive() -> None:
 
 
 def test_a_call_of_another_purpose(director: ReplayDirector) -> None:
-    answer = director.on_stream(CallRequest("root", 0, "summary", 1, 1))
+    answer = director.on_stream(CallRequest("root", 0, "summary", "p", "m", 1, 1))
     assert answer.failure is not None
     assert len(answer.chunks) == 0
     assert kinds(director) == [("log-differs", "/")]
@@ -128,7 +129,7 @@ def test_a_call_of_another_purpose(director: ReplayDirector) -> None:
 def test_each_call_is_answered_by_its_number(director: ReplayDirector) -> None:
     plan = director.plan_of("root")
     for number in (3, 0, 2, 1):
-        answer = director.on_stream(CallRequest("root", number, "turn", 1, 1))
+        answer = director.on_stream(CallRequest("root", number, "turn", "p", "m", 1, 1))
         assert answer is plan.calls[number].answer
 
 

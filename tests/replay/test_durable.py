@@ -18,8 +18,6 @@ from nestling.session.writing import encode_header, encode_rows
 from nestling.wire.messages import Chunks, Close
 from support.replays import contents, scenario_of, seeded
 
-NOT_REPLAYED = "many_children_of_one_call"
-
 
 class Recorder(TapeRunner):
     """Keeps what is ordered to be written, and what is on disk when."""
@@ -59,7 +57,7 @@ class Recorder(TapeRunner):
         super()._tell_hub(event)
 
 
-@pytest.mark.parametrize("name", [name for name in TREES if name != NOT_REPLAYED])
+@pytest.mark.parametrize("name", TREES)
 def test_what_is_durable_is_what_was_judged(name: str) -> None:
     scenario = scenario_of(TREES[name]())
     for seed in range(5):

@@ -24,6 +24,7 @@ from nestling.driver.director import (
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
+from nestling.session.outcome import Outcome
 from support.session_logs import delta, finish
 
 
@@ -45,6 +46,7 @@ class Scripted:
         seen: the types of the events it was shown, by session id.
         settled: how sessions ended, by id.
         refused: what workers refused: (id, reason, detail).
+        idle: what sessions came to when they waited for prompts: (id, prompts, what).
         calls: the calls it was asked to answer.
         delegations: the delegations it was asked about.
     """
@@ -59,6 +61,7 @@ class Scripted:
         self.seen: dict[str, list[str]] = {}
         self.settled: dict[str, Settlement] = {}
         self.refused: list[tuple[str, str, str]] = []
+        self.idle: list[tuple[str, int, Outcome]] = []
         self.calls: list[CallRequest] = []
         self.delegations: list[Delegation] = []
 
@@ -95,6 +98,9 @@ class Scripted:
     def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
         self.seen[session_id] += [event.type for event in events]
         return self._objection(session_id)
+
+    def on_idle(self, session_id: str, prompts: int, outcome: Outcome) -> None:
+        self.idle.append((session_id, prompts, outcome))
 
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:
         self.refused.append((session_id, reason, detail))

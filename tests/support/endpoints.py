@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, dumps, loads
 from nestling.session.writing import encode_rows
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.messages import (
     Ack,
     Cancel,
@@ -23,7 +24,7 @@ from nestling.wire.messages import (
     ToWorker,
     Welcome,
 )
-from nestling.worker.agents import TAPE, pilot_for
+from nestling.worker.agents import pilot_for
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.tape import (
     Call,
@@ -84,7 +85,7 @@ class Worker:
             "sha256": hashlib.sha256(self.seed).digest(),
             "header_size": 2,
             "seed_size": len(self.seed),
-            "tape_size": len(self.tape),
+            "brief_size": len(self.tape),
         }
         message = Create(**{**fields, **changes})
         return self.tell(message, b"{}" + self.seed + self.tape)

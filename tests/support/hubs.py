@@ -251,7 +251,7 @@ class Peer:
         session = self.kit.session(self.sid)
         assert session.call is not None
         reference = self.reference(call, start, end)
-        for chunk in session.call.answer.chunks.objects[start:end]:
+        for chunk in session.call.chunks.objects[start:end]:
             data = {**self.place, "chunk": chunk}
             self.log.add({"type": "assistant/chunk", "data": data}, 50)
         return self.items(first, end - start, reference)

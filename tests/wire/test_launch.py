@@ -57,8 +57,8 @@ def test_anything_else_is_refused(line: bytes) -> None:
 
 
 def test_another_protocol_is_named() -> None:
-    with pytest.raises(WireError, match="protocol 2, expected 1"):
-        decode_launch(changed(protocol=2))
+    with pytest.raises(WireError, match="protocol 9, expected 2"):
+        decode_launch(changed(protocol=9))
 
 
 def test_a_routing_id_of_zeromqs_own_kind_is_refused() -> None:

@@ -43,13 +43,14 @@ TO_WORKER: list[m.ToWorker] = [
     m.Settled(1, 2, 3, 0, 1, None),
     m.Settled(1, 2, 3, None, 1, "k"),
     m.ToolResult(1, 2, 3, 4),
+    m.Prompt(1),
     m.Cancel(1, None, None),
     m.Cancel(1, 2, 0),
     m.Close(1),
 ]
 HUB_KINDS = "hello ready events stream credit delegate tool result beat bye"
 WORKER_KINDS = (
-    "welcome create ack nack chunks end fail settled tool-result cancel close"
+    "welcome create ack nack chunks end fail settled tool-result prompt cancel close"
 )
 
 

@@ -79,7 +79,7 @@ def test_a_second_create() -> None:
 
 def test_a_create_whose_sizes_do_not_add_up() -> None:
     with pytest.raises(WireError, match="'create' body"):
-        Worker([]).create(tape_size=99)
+        Worker([]).create(brief_size=99)
 
 
 def test_an_agent_that_is_not_known() -> None:
@@ -135,7 +135,8 @@ BROKEN: list[tuple[Callable[[], Worker], ToWorker, bytes, str]] = [
     (asking, ToolResult(SID, 2, 1, 0), RESULT, "turn 2, step 1"),
     (asking, Settled(SID, 1, 1, None, 0, None), RESULT, "block None"),
     (asking, ToolResult(SID, 1, 1, 0), b"", "no JSON"),
-    (asking, Settled(SID, 1, 1, 0, 0, None), b"[]", "expected a JSON object"),
+    (asking, ToolResult(SID, 1, 1, 0), b"[]", "expected a JSON object"),
+    (asking, Settled(SID, 1, 1, 0, 0, None), RESULT, "block 0, which awaits none"),
 ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nestling.session.errors import AgentReferenceError
-from nestling.worker.references import Reference, absolute, parse_reference
+from nestling.wire.agent_reference import Reference, absolute, parse_reference
 from nestling.worker.references_io import load_agent, load_module, reference_of
 
 AGENT = """

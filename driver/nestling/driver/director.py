@@ -59,19 +59,28 @@ class Stops(NamedTuple):
     kill_at: int | None = None
 
 
+Prompt: TypeAlias = Sequence[JsonObject]
+"""What a user says: content blocks."""
+
+
 class Creation(NamedTuple):
     """What a new session is called and gets.
 
     Attributes:
         header: without ``seedLength`` and ``seedDigest``, which the hub counts.
         agent: the agent reference; ``tape`` for a tape agent.
-        tape: the tape as bytes, which only the agent reads.
+        brief: what the agent is told, as bytes, which only the agent reads.
+        stops: where the session is stopped from outside.
+        prompts: what the user says, turn by turn; none to a tape agent.
+        is_open: more prompts may come: the session waits for them until it is closed.
     """
 
     header: Header
     agent: str
-    tape: bytes = b""
+    brief: bytes = b""
     stops: Stops = Stops()
+    prompts: tuple[Prompt, ...] = ()
+    is_open: bool = False
 
 
 class Delegation(NamedTuple):
@@ -81,6 +90,8 @@ class Delegation(NamedTuple):
         path: the spawn path that the child would have.
         depth: how many delegations would lie between the root and the child.
         seed_length: how many events of its parent the child would inherit.
+        agent: the agent reference that the parent asks for.
+        options: what else the parent's code tells the child's.
     """
 
     parent_id: str
@@ -90,6 +101,8 @@ class Delegation(NamedTuple):
     prompt: str
     description: str
     seed_length: int
+    agent: str
+    options: JsonObject
 
 
 class Real(NamedTuple):
@@ -114,16 +127,27 @@ class Unanswered(NamedTuple):
     """No answer ever comes (the recorded worker died waiting for it)."""
 
 
+class Run(NamedTuple):
+    """The worker runs the tool."""
+
+
 DelegationDecision: TypeAlias = Real | Recorded | Refused | Unanswered
-ToolDecision: TypeAlias = Recorded | Unanswered
+ToolDecision: TypeAlias = Recorded | Run | Unanswered
 
 
 class CallRequest(NamedTuple):
-    """A session asks for the answer to its call number `number`."""
+    """A session asks for the answer to its call number `number`.
+
+    Attributes:
+        provider: who is to answer, as the session's log says.
+        model: which of its models is.
+    """
 
     session_id: str
     number: int
     purpose: Purpose
+    provider: str
+    model: str
     turn: int
     step: int
 
@@ -144,8 +168,17 @@ class EncodedChunks:
     """The chunks of an answer, encoded once however often they are served."""
 
     def __init__(self, objects: Sequence[JsonObject]) -> None:
-        self.objects = objects
+        self.objects = list(objects)
         self.texts = [dumps(chunk) for chunk in objects]
+
+    def append(self, chunk: JsonObject) -> None:
+        """Add one, which is left alone if it cannot be encoded.
+
+        Raises:
+            JsonDomainError: if it cannot.
+        """
+        self.texts.append(dumps(chunk))
+        self.objects.append(chunk)
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -165,6 +198,15 @@ class Answer(NamedTuple):
     failure: JsonObject | None = None
     cut: JsonObject | None = None
     hangs: bool = False
+
+
+class Asked(NamedTuple):
+    """A provider answers the call, chunk by chunk."""
+
+    provider: str
+
+
+CallDecision: TypeAlias = Answer | Asked
 
 
 class Stop(NamedTuple):
@@ -223,8 +265,8 @@ class Director(Protocol):
         """Learn of a session's header and of the events that it starts with."""
         ...
 
-    def on_stream(self, call: CallRequest) -> Answer:
-        """Answer a call."""
+    def on_stream(self, call: CallRequest) -> CallDecision:
+        """Decide who answers a call."""
         ...
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
@@ -233,6 +275,10 @@ class Director(Protocol):
 
     def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
         """Learn of events that a session's log has grown by."""
+        ...
+
+    def on_idle(self, session_id: str, prompts: int, outcome: Outcome) -> None:
+        """Learn that a session has done its `prompts` so far, and waits for more."""
         ...
 
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:

@@ -90,6 +90,7 @@ class Endings:
         """Take note that a session's process is gone."""
         session.exit = exit
         self._tree.progress += 1
+        self._tree.dismiss(session)
         if session.is_ended:
             session.state = State.REAPED
         else:
@@ -191,4 +192,7 @@ def _live_result(call_id: str, settlement: Settlement) -> JsonObject:
     if settlement.diagnostic is not None:
         text = {"type": "text", "text": f"Diagnostic: {settlement.death}"}
         result = {**result, "content": [*result["content"], text]}
-    return {"block": {"type": "tool-result", "toolCallId": call_id, **result}}
+    return {
+        "block": {"type": "tool-result", "toolCallId": call_id, **result},
+        "stopReason": settlement.outcome.stop_reason,
+    }

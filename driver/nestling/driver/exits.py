@@ -1,12 +1,23 @@
-"""How a worker's process ended: one record for every exit."""
+"""How a worker's process came to be, how it ended, and what its session has left."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from nestling.session.event import Event
+from nestling.session.header import Header
 
 TEMPLATE_LOST: Final = "template-lost"
 """The cause of an exit that nobody could collect: the template died, and with it the
 workers it had forked."""
+
+
+class Log(NamedTuple):
+    """What one session has left."""
+
+    header: Header
+    events: Sequence[Event]
 
 
 class Usage(NamedTuple):

@@ -22,7 +22,11 @@ from nestling.driver.instructions import (
     Launched,
     NotDurable,
     NotLaunched,
+    Prompted,
+    Provided,
+    ProviderEnded,
     Received,
+    Released,
     Tick,
 )
 from nestling.driver.requests import Requests
@@ -89,6 +93,16 @@ class Hub:
             case Exited():
                 session = self.tree.of_launch(event.launch)
                 self._endings.reaped(session, event.exit)
+            case Provided():
+                session = self.tree.of_sid(event.sid)
+                self._requests.provided(session, event)
+            case ProviderEnded():
+                session = self.tree.of_sid(event.sid)
+                self._requests.provider_ended(session, event)
+            case Prompted():
+                self._requests.prompted(self.tree.root, event.prompt)
+            case Released():
+                self._requests.released(self.tree.root)
             case Tick():
                 self._tick()
             case Abort():
@@ -102,6 +116,11 @@ class Hub:
     def is_starting(self) -> bool:
         """Tell whether a worker is starting, which has a bound of its own."""
         return any(self.tree.is_starting(session) for session in self.tree)
+
+    def is_idle(self) -> bool:
+        """Tell whether the run waits for a prompt and for nothing else."""
+        sessions = [session for session in self.tree if not session.is_ended]
+        return bool(sessions) and all(s.state is State.IDLE for s in sessions)
 
     def _taken_orders(self) -> list[Instruction]:
         while unlaunched := self.tree.take_unlaunched():
@@ -183,6 +202,7 @@ class Hub:
         session.state = State.RUNNING
         self.tree.progress += 1
         session.waits_for = "its worker"
+        self._requests.prompt_next(session)
         self.tree.launch_next()
 
     def _events(self, session: HubSession, message: Events, body: bytes) -> None:
@@ -203,7 +223,7 @@ class Hub:
             session.became_durable(length)
         except WireError as error:
             self.tree.kill(session, f"protocol: {error}")
-        if session.state is State.RUNNING:
+        if session.state in (State.RUNNING, State.IDLE):
             self.tree.say(session, Ack(session.sid, length))
         self._endings.kill_where_told(session)
 

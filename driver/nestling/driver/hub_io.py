@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from nestling.driver.director import Director
-from nestling.driver.exits import Birth, Exit
+from nestling.driver.exits import Birth, Exit, Log
 from nestling.driver.hub import Hub
 from nestling.driver.instructions import (
     Abort,
+    Allow,
+    Ask,
     Broken,
+    Dismiss,
     Done,
     Durable,
     Exited,
@@ -35,12 +38,14 @@ from nestling.driver.instructions import (
     Tick,
 )
 from nestling.driver.launcher_io import Launcher
+from nestling.driver.providers_io import Providers
 from nestling.driver.run_directory_io import RunDirectory
 from nestling.driver.store_io import Writer
 from nestling.driver.tree import Now
 from nestling.driver.workers_io import GRACE, Workers
 from nestling.session.errors import NestlingError, WireError
 from nestling.wire.admission import Admission
+from nestling.wire.agent_reference import module_of
 from nestling.wire.codec import decode_for_hub, encode
 from nestling.wire.hub_socket_io import HubSocket
 from nestling.wire.messages import Bye, Hello
@@ -71,11 +76,13 @@ class RunEnd(NamedTuple):
         ending: whether it came to its end, or why it was ended.
         waiting: then, what each session that had not ended waited for, by spawn path.
         births: the process of each session that had one, by spawn path.
+        logs: what each session has left, by spawn path, in the order of creation.
     """
 
     ending: Ending
     waiting: list[tuple[str, str]]
     births: dict[str, Birth]
+    logs: dict[str, Log]
 
 
 class HubLoop:
@@ -89,11 +96,13 @@ class HubLoop:
         parent_pid: int,
         bounds: Bounds,
         watch: Callable[[Notice], None],
+        providers: Providers | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._hub = Hub(director)
         self._bounds = bounds
         self._watch = watch
+        self._providers = providers
         self._admission = Admission()
         self._workers = Workers(
             launcher,
@@ -128,7 +137,8 @@ class HubLoop:
             await self._close()
         known = self._workers.births
         births = {s.path: known[s.launch] for s in self._hub.tree if s.launch in known}
-        return RunEnd(ending, self._waiting, births)
+        logs = {s.path: Log(s.header, tuple(s.log.events)) for s in self._hub.tree}
+        return RunEnd(ending, self._waiting, births, logs)
 
     async def _close(self) -> None:
         """Free everything, also if some of it fails; nothing is started any more."""
@@ -136,6 +146,8 @@ class HubLoop:
         with ExitStack() as stack:
             stack.callback(self._writer.close)
             stack.callback(self._socket.close)
+            if self._providers is not None:
+                stack.callback(self._providers.close)
             await self._workers.close()
 
     def abort(self, ending: Ending) -> None:
@@ -206,7 +218,7 @@ class HubLoop:
         self._last_tick = now
         if now - self._started > self._bounds.timeout:
             self.abort("timeout")
-        elif self._hub.is_starting():
+        elif self._hub.is_starting() or self._hub.is_idle():
             self._last_progress = now  # a start has a bound of its own
         elif now - self._last_progress > self._bounds.stall:
             self.abort("stall")
@@ -218,11 +230,14 @@ class HubLoop:
         for instruction in instructions:
             match instruction:
                 case Launch():
-                    self._workers.start(instruction.launch)
+                    module = module_of(instruction.agent)
+                    self._workers.start(instruction.launch, module)
                 case Send():
                     self._send(instruction)
                 case Persist():
                     self._writer.write(instruction)
+                case Ask() | Allow() | Dismiss():
+                    self._consult(instruction)
                 case Kill():
                     self._workers.kill(instruction.launch)
                 case Notice():
@@ -230,6 +245,16 @@ class HubLoop:
                 case Done():
                     if not self._over.done():
                         self._over.set_result(self._ending)
+
+    def _consult(self, instruction: Ask | Allow | Dismiss) -> None:
+        if self._providers is None:
+            raise NestlingError("a run without providers asked for one")
+        self._providers.handle(instruction, self.tell_soon)
+
+    def tell_soon(self, event: HubEvent) -> None:
+        """Take in an event from another thread; too late for a loop that is closed."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._tell, event)
 
     def _send(self, send: Send) -> None:
         routing_id = self._workers.routing_id(send.launch)

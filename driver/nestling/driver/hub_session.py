@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -27,6 +28,7 @@ class State(enum.Enum):
     STARTING = "starting"
     CREATING = "creating"
     RUNNING = "running"
+    IDLE = "idle"
     FINISHING = "finishing"
     STOPPING = "stopping"
     SETTLED = "settled"
@@ -57,6 +59,9 @@ class HubSession:
         step: the tool calls of the open step and what was asked about them.
         gap_at: the event that was asked for again, until it comes.
         has_result: whether its worker has said that it is done.
+        prompts: what it will be told, turn by turn.
+        prompted: how many of them it was told.
+        is_open: whether it may be told more than that.
         ended_by: what ends it, if it does not end by itself.
         stop_reason: why the driver ends it, if it does.
         has_lost_store: whether its events can no longer be written.
@@ -103,6 +108,9 @@ class HubSession:
         self.step = OpenStep()
         self.gap_at: int | None = None
         self.has_result = False
+        self.prompts = deque(creation.prompts)
+        self.prompted = 0
+        self.is_open = creation.is_open
 
     @property
     def id(self) -> str:

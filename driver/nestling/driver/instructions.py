@@ -5,11 +5,15 @@ Whoever does the I/O feeds events in and carries the instructions out, in order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+from nestling.driver.director import Prompt
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject
+from nestling.session.request import Request
 from nestling.wire.messages import ToHub, ToWorker
 
 # --- events: what happened -----------------------------------------------------
@@ -65,6 +69,32 @@ class Exited(NamedTuple):
     exit: Exit
 
 
+class Provided(NamedTuple):
+    """A provider has yielded the next chunks of a session's call."""
+
+    sid: int
+    call: int
+    chunks: Sequence[JsonObject]
+
+
+class ProviderEnded(NamedTuple):
+    """A provider has yielded all of a session's call, or failed."""
+
+    sid: int
+    call: int
+    failure: JsonObject | None
+
+
+class Prompted(NamedTuple):
+    """The user says something more to the root session."""
+
+    prompt: Prompt
+
+
+class Released(NamedTuple):
+    """The user says nothing more to the root session: it ends when it is done."""
+
+
 class Tick(NamedTuple):
     """Time passed."""
 
@@ -83,6 +113,10 @@ HubEvent: TypeAlias = (
     | Launched
     | NotLaunched
     | Exited
+    | Provided
+    | ProviderEnded
+    | Prompted
+    | Released
     | Tick
     | Abort
 )
@@ -91,10 +125,11 @@ HubEvent: TypeAlias = (
 
 
 class Launch(NamedTuple):
-    """Start a worker process that will be admitted as `launch`."""
+    """Start a worker process that will be admitted as `launch`, to run `agent`."""
 
     launch: str
     path: str
+    agent: str
 
 
 class Send(NamedTuple):
@@ -114,6 +149,35 @@ class Persist(NamedTuple):
     length: int
 
 
+class Ask(NamedTuple):
+    """Ask a provider for the answer to a session's call.
+
+    Attributes:
+        allowed: it may yield so many chunks before it is allowed more.
+    """
+
+    sid: int
+    call: int
+    provider: str
+    request: Request
+    allowed: int
+
+
+class Allow(NamedTuple):
+    """Let a provider yield `allowed` chunks in all."""
+
+    sid: int
+    call: int
+    allowed: int
+
+
+class Dismiss(NamedTuple):
+    """Tell a provider that nobody waits for the rest of its answer."""
+
+    sid: int
+    call: int
+
+
 class Kill(NamedTuple):
     """End a worker's process and its group now."""
 
@@ -131,4 +195,6 @@ class Notice(NamedTuple):
     text: str
 
 
-Instruction: TypeAlias = Launch | Send | Persist | Kill | Done | Notice
+Instruction: TypeAlias = (
+    Launch | Send | Persist | Ask | Allow | Dismiss | Kill | Done | Notice
+)

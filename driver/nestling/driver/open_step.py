@@ -7,15 +7,11 @@ believes nothing that the request itself says.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from nestling.session.errors import WireError
 from nestling.session.event import Event
 from nestling.session.jsontext import shown
+from nestling.session.place import Place
 from nestling.session.surface import is_replacement
-
-Place: TypeAlias = tuple[int, int, int | None, int, str | None]
-"""Where a request stands: turn, step, block, n, key."""
 
 
 class OpenStep:
@@ -27,6 +23,7 @@ class OpenStep:
         self._blocks: dict[int, str] = {}
         self._called: dict[str, list[int]] = {}
         self._places: set[Place] = set()
+        self._tools: set[Place] = set()
 
     def take(self, event: Event) -> None:
         """Take in the next event of the log."""
@@ -54,9 +51,20 @@ class OpenStep:
     def _begin(self, turn: int, step: int) -> None:
         self._turn, self._step = turn, step
         self._blocks, self._called, self._places = {}, {}, set()
+        self._tools = set()
+
+    def claim_tool(self, place: Place, call_id: str, length: int) -> None:
+        """Take note of a request for a tool's result, as ``claim`` does."""
+        self._check_step(place)
+        if place.block is None:
+            raise WireError("a tool request without a block")
+        self._check_call(place.block, call_id, length)
+        if place in self._tools:
+            raise WireError(f"a second request of turn {place.turn}, step {place.step}")
+        self._tools.add(place)
 
     def claim(self, place: Place, call_id: str, length: int) -> None:
-        """Take note of a request, of which each place has one.
+        """Take note of a delegation, of which each place has one.
 
         Args:
             place: where it says that it stands.
@@ -69,21 +77,25 @@ class OpenStep:
                 hold.
         """
         turn, step, block, n, key = place
-        if (turn, step) != (self._turn, self._step) or turn == 0:
-            raise WireError(
-                f"a request of turn {turn}, step {step}; "
-                f"the log is at {self._turn}, {self._step}"
-            )
+        self._check_step(place)
         if key is not None and (block is not None or n > 0):
             raise WireError(f"a delegation names both a key and block {block}, n {n}")
         if block is not None:
             self._check_call(block, call_id, length)
         if place in self._places:
             raise WireError(f"a second request of turn {turn}, step {step}")
-        earlier = (turn, step, block, n - 1, None)
-        if block is not None and n > 0 and earlier not in self._places:
+        earlier = Place(turn, step, block, n - 1)
+        if n > 0 and earlier not in self._places:
             raise WireError(f"delegation {n} of block {block} before the one before it")
         self._places.add(place)
+
+    def _check_step(self, place: Place) -> None:
+        turn, step = place.turn, place.step
+        if (turn, step) != (self._turn, self._step) or turn == 0:
+            raise WireError(
+                f"a request of turn {turn}, step {step}; "
+                f"the log is at {self._turn}, {self._step}"
+            )
 
     def _check_call(self, block: int, call_id: str, length: int) -> None:
         # A model may repeat an id: the k-th call is the k-th block that has it.

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 from nestling.driver.director import (
+    Answer,
+    Asked,
     CallRequest,
     Creation,
     Delegation,
     DelegationDecision,
+    Prompt,
     Real,
     Recorded,
     Refused,
+    Run,
     ToolRequest,
 )
 from nestling.driver.endings import Endings
 from nestling.driver.hub_session import HubSession, Parentage, State
-from nestling.driver.streams import OpenCall
+from nestling.driver.instructions import Allow, Ask, Provided, ProviderEnded
+from nestling.driver.streams import AHEAD, OpenCall
 from nestling.driver.tree import Tree
-from nestling.session.errors import JsonDomainError, SeedError, WireError
+from nestling.session.errors import (
+    AgentReferenceError,
+    JsonDomainError,
+    ProviderError,
+    SeedError,
+    WireError,
+)
 from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import JsonObject, dumps, loads
+from nestling.session.place import Place
+from nestling.session.request import rebuild_request
 from nestling.session.spawn_path import child_path
+from nestling.wire import messages
+from nestling.wire.agent_reference import module_of
 from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES, Window
 from nestling.wire.messages import (
+    RUN_TOOL,
     Cancel,
     Chunks,
     Close,
@@ -70,18 +86,56 @@ class Requests:
         session.is_opening = False
         session.calls_started += 1
         request = CallRequest(
-            session.id, message.call, message.purpose, message.turn, message.step
+            session.id,
+            message.call,
+            message.purpose,
+            message.provider,
+            message.model,
+            message.turn,
+            message.step,
         )
-        answer = self._tree.director.on_stream(request)
+        decision = self._tree.director.on_stream(request)
         # A worker may ask for less than the usual window, not for more.
         window = Window(
             min(message.credit_bytes, WINDOW_BYTES),
             min(message.credit_frames, WINDOW_FRAMES),
         )
+        answer = None if isinstance(decision, Asked) else decision
         session.call = OpenCall(request, answer, window)
         self._tree.progress += 1
         self._tree.notice(session, f"call {message.call + 1}")
+        if isinstance(decision, Asked):
+            asked = rebuild_request(session.log)
+            ask = Ask(session.sid, message.call, decision.provider, asked, AHEAD)
+            self._tree.orders.append(ask)
         self._serve(session, session.call)
+
+    def provided(self, session: HubSession, event: Provided) -> None:
+        """Take in what a provider has yielded, and serve it."""
+        call = self._asked(session, event.call)
+        if call is None:
+            return
+        try:
+            for chunk in event.chunks:
+                call.grow(chunk)
+        except ProviderError as error:
+            self._tree.dismiss(session)
+            call.finish(dict(error.failure()))
+        self._serve(session, call)
+
+    def provider_ended(self, session: HubSession, event: ProviderEnded) -> None:
+        """Take in how a provider's answer ends."""
+        call = self._asked(session, event.call)
+        if call is not None:
+            call.finish(event.failure)
+            self._serve(session, call)
+
+    def _asked(self, session: HubSession, number: int) -> OpenCall | None:
+        """Return the call that a provider speaks of, if it still waits for it."""
+        call = session.call
+        if call is None or call.request.number != number or call.answer is not None:
+            return None
+        return call if session.state is State.RUNNING else None
 
     def _check_request(self, session: HubSession, message: Stream) -> None:
         log = session.log
@@ -122,11 +176,15 @@ class Requests:
             self._tree.progress += 1
             message = Chunks(sid, number, batch.first, batch.length)
             self._tree.say(session, message, batch.body)
-        if call.is_served and not call.is_closed:
-            self._close_call(session, call)
+        if call.answer is None:
+            allowed = call.allowance()
+            if allowed is not None:
+                self._tree.orders.append(Allow(sid, number, allowed))
+        elif call.is_served and not call.is_closed:
+            self._close_call(session, call, call.answer)
 
-    def _close_call(self, session: HubSession, call: OpenCall) -> None:
-        number, sid, answer = call.request.number, session.sid, call.answer
+    def _close_call(self, session: HubSession, call: OpenCall, answer: Answer) -> None:
+        number, sid = call.request.number, session.sid
         if answer.hangs:
             return
         call.is_closed = True
@@ -156,8 +214,8 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING:
             return
-        place = (message.turn, message.step, message.block, 0, None)
-        session.step.claim(place, asked["callId"], message.length)
+        place = Place(message.turn, message.step, message.block)
+        session.step.claim_tool(place, asked["callId"], message.length)
         request = ToolRequest(
             session.id,
             message.turn,
@@ -168,9 +226,11 @@ class Requests:
             asked["arguments"],
         )
         decision = self._tree.director.on_tool(request)
+        answer = ToolResult(session.sid, message.turn, message.step, message.block)
         if isinstance(decision, Recorded):
-            answer = ToolResult(session.sid, message.turn, message.step, message.block)
             self._tree.say(session, answer, dumps(decision.result))
+        elif isinstance(decision, Run):
+            self._tree.say(session, answer, RUN_TOOL)
 
     # --- children --------------------------------------------------------------
 
@@ -187,7 +247,7 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING or self._tree.is_aborting:
             return
-        place = (message.turn, message.step, message.block, message.n, message.key)
+        place = Place(message.turn, message.step, message.block, message.n, message.key)
         session.step.claim(place, asked["callId"], message.length)
         delegation = self._delegation(session, message, asked)
         session.waits_for = f"its child {delegation.path}"
@@ -238,14 +298,22 @@ class Requests:
             prompt=asked["prompt"],
             description=asked["description"],
             seed_length=session.log.turns.balanced_length if is_fork else 0,
+            agent=_agent(asked, session.creation.agent),
+            options=_options(asked),
         )
 
     def _limited(
         self, delegation: Delegation, decision: DelegationDecision
     ) -> DelegationDecision:
         limit = self._tree.director.limits.max_depth
-        if isinstance(decision, Real) and delegation.depth > limit:
+        if not isinstance(decision, Real):
+            return decision
+        if delegation.depth > limit:
             return Refused(f"depth {delegation.depth} exceeds the limit of {limit}")
+        try:
+            module_of(decision.creation.agent)
+        except AgentReferenceError as error:
+            return Refused(str(error))
         return decision
 
     def _settle(
@@ -255,8 +323,30 @@ class Requests:
 
     # --- the end ---------------------------------------------------------------
 
+    def prompted(self, session: HubSession, prompt: Prompt) -> None:
+        """Tell a session something more, when it has done what it was told before."""
+        session.prompts.append(prompt)
+        if session.state is State.IDLE:
+            session.state = State.RUNNING
+            self.prompt_next(session)
+
+    def prompt_next(self, session: HubSession) -> None:
+        """Begin a session's next turn, if it is told one."""
+        if session.prompts:
+            body = dumps(list(session.prompts.popleft()))
+            session.has_result = False
+            session.prompted += 1
+            self._tree.progress += 1
+            self._tree.say(session, messages.Prompt(session.sid), body)
+
+    def released(self, session: HubSession) -> None:
+        """Let a session end once it has done what it was told."""
+        session.is_open = False
+        if session.state is State.IDLE:
+            self._finish(session)
+
     def result(self, session: HubSession, message: Result) -> None:
-        """Let the worker go once everything it said is durable."""
+        """Go on to what follows once everything the worker said is durable."""
         session.require("a result", State.RUNNING)
         if session.has_result:
             raise WireError("a second result")
@@ -274,9 +364,34 @@ class Requests:
             )
         if session.log.turns.turn is not None:
             raise WireError(f"a result with turn {session.log.turns.turn} open")
+        if session.prompts:
+            self.prompt_next(session)
+        elif session.is_open:
+            session.state = State.IDLE
+            session.waits_for = "a prompt"
+            outcome = session.outcome()
+            self._tree.director.on_idle(session.id, session.prompted, outcome)
+        else:
+            self._finish(session)
+
+    def _finish(self, session: HubSession) -> None:
         session.state = State.FINISHING
         session.waits_for = "its worker to say goodbye"
         self._tree.say(session, Close(session.sid))
+
+
+def _agent(asked: JsonObject, default: str) -> str:
+    agent = asked.get("agent", default)
+    if type(agent) is not str:
+        raise WireError("the agent of a delegation must be a string")
+    return agent
+
+
+def _options(asked: JsonObject) -> JsonObject:
+    options = asked.get("options", {})
+    if type(options) is not dict:
+        raise WireError("the options of a delegation must be an object")
+    return options
 
 
 def cut(text: str) -> str:

@@ -1,21 +1,39 @@
-"""One answered call: what was served of it, and what may be served next.
+"""One call being answered: what was served of it, and what may be served next.
 
 Flow control: chunks are sent while the worker's window is open, many in one message;
-at zero credit nothing is taken from the answer.
+at zero credit nothing is taken from the answer. A provider's answer grows while it is
+served, and may be ahead of the worker by no more than ``AHEAD`` chunks.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from nestling.driver.director import Answer, CallRequest
-from nestling.session.errors import WireError
+from nestling.driver.director import Answer, CallRequest, EncodedChunks
+from nestling.session.chunk import chunk_problem, is_finish
+from nestling.session.errors import (
+    JsonDomainError,
+    ProviderError,
+    UnreadableError,
+    WireError,
+)
 from nestling.session.event import Event
+from nestling.session.fold import fold
+from nestling.session.jsontext import Json, JsonObject, check
 from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.credit import Window
 
 MESSAGE_BYTES: Final = 256 * 1024
 """A message of chunks is closed once it holds this much."""
+
+AHEAD: Final = 64
+"""A provider may have yielded so many chunks that were not served yet."""
+
+BAD_CHUNK: Final = "BAD_CHUNK"
+"""The code of a call whose provider yielded what is no chunk."""
+
+NO_FINISH: Final = "TRANSPORT"
+"""The code of a call whose provider stopped before its finish chunk."""
 
 
 class Batch(NamedTuple):
@@ -30,24 +48,67 @@ class OpenCall:
     """A call that is being served, or was the last one of its session.
 
     Attributes:
+        chunks: the answer, as far as it is known.
+        answer: the whole answer, with how it ends; None while a provider makes it.
         served: how many chunks were sent.
         is_closed: whether the end of the answer was sent, too.
     """
 
-    def __init__(self, request: CallRequest, answer: Answer, window: Window) -> None:
+    def __init__(
+        self, request: CallRequest, answer: Answer | None, window: Window
+    ) -> None:
         self.request = request
+        self.chunks = EncodedChunks(()) if answer is None else answer.chunks
         self.answer = answer
         self.window = window
         self.served = 0
         self.is_closed = False
         self._logged = 0
+        self._allowed = AHEAD
         self._times: list[int] = []
         self._sums = ChunkSums()
 
     @property
     def is_served(self) -> bool:
-        """Whether every chunk was sent."""
-        return self.served == len(self.answer.chunks)
+        """Whether every chunk that is known was sent."""
+        return self.served == len(self.chunks)
+
+    def grow(self, chunk: Json) -> None:
+        """Take the next chunk from the provider.
+
+        Raises:
+            ProviderError: if it is no chunk that a log can hold.
+        """
+        try:
+            self._check(chunk)
+            self.chunks.append(chunk)
+        except (JsonDomainError, UnreadableError) as error:
+            text = f"chunk {len(self.chunks)}: {error}"
+            raise ProviderError(text, BAD_CHUNK) from None
+
+    def _check(self, chunk: Json) -> None:
+        check(chunk)
+        problem = chunk_problem(chunk)
+        if problem is not None:
+            raise UnreadableError(problem)
+        if is_finish(chunk):
+            fold([*self.chunks.objects, chunk])  # a worker must be able to
+
+    def finish(self, failure: JsonObject | None) -> None:
+        """Take note that the provider yields nothing more."""
+        chunks = self.chunks
+        if failure is None and not (chunks and is_finish(chunks.objects[-1])):
+            text = "the provider's stream ended without a finish chunk"
+            failure = dict(ProviderError(text, NO_FINISH).failure())
+        self.answer = Answer(chunks, failure)
+
+    def allowance(self) -> int | None:
+        """Return how many chunks the provider may yield in all, when that has grown."""
+        allowed = self.served + AHEAD
+        if allowed - self._allowed < AHEAD // 2:
+            return None
+        self._allowed = allowed
+        return allowed
 
     def next_batch(self, now: int) -> Batch | None:
         """Take the next chunks that the window allows; None if it allows none.
@@ -59,7 +120,7 @@ class OpenCall:
             return None
         texts, size = [], 0
         first = self.served
-        for text in self.answer.chunks.texts[first:]:
+        for text in self.chunks.texts[first:]:
             texts.append(text)
             size += len(text) + 1
             if size >= min(self.window.bytes, MESSAGE_BYTES):
@@ -90,7 +151,7 @@ class OpenCall:
             )
         self._logged = end
         place = {"turn": self.request.turn, "step": self.request.step}
-        chunks, times = self.answer.chunks.objects, self._times
+        chunks, times = self.chunks.objects, self._times
         return [
             Event(
                 seq + index - start,

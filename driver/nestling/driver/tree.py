@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nestling.driver.director import Creation, Director, EndedBy
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.instructions import (
+    Dismiss,
     Instruction,
     Kill,
     Launch,
@@ -22,6 +23,8 @@ from nestling.session.jsontext import dumps
 from nestling.session.log import END_SEED, SessionLog
 from nestling.session.writing import encode_rows
 from nestling.wire.messages import Create, ToWorker
+
+_LISTENING: Final = (State.CREATING, State.RUNNING, State.IDLE, State.FINISHING)
 
 
 class Now(NamedTuple):
@@ -63,6 +66,11 @@ class Tree:
 
     def __iter__(self) -> Iterator[HubSession]:
         return iter(self._sessions)
+
+    @property
+    def root(self) -> HubSession:
+        """The session that nobody delegated."""
+        return self._sessions[0]
 
     def of_launch(self, launch: str) -> HubSession:
         """Return the session whose worker was admitted as `launch`."""
@@ -124,7 +132,8 @@ class Tree:
             session.waits_for = "its worker to start"
             self._launching.append(session)
             self.progress += 1
-            self.orders.append(Launch(session.launch, session.path))
+            agent = session.creation.agent
+            self.orders.append(Launch(session.launch, session.path, agent))
             self.notice(session, "starting")
 
     def is_starting(self, session: HubSession) -> bool:
@@ -141,7 +150,7 @@ class Tree:
         """Build the ``create`` of a session, with its body."""
         header = dumps(session.header.row())
         seed, digest = self._encoded_seed(session)
-        tape = session.creation.tape
+        brief = session.creation.brief
         message = Create(
             sid=session.sid,
             agent=session.creation.agent,
@@ -149,9 +158,9 @@ class Tree:
             sha256=digest,
             header_size=len(header),
             seed_size=len(seed),
-            tape_size=len(tape),
+            brief_size=len(brief),
         )
-        return message, header + seed + tape
+        return message, header + seed + brief
 
     def _encoded_seed(self, session: HubSession) -> tuple[bytes, bytes]:
         """Encode a seed once for all siblings that share it."""
@@ -166,7 +175,7 @@ class Tree:
 
     def say(self, session: HubSession, message: ToWorker, body: bytes = b"") -> None:
         """Tell a session's worker something, if it still listens."""
-        if session.state in (State.CREATING, State.RUNNING, State.FINISHING):
+        if session.state in _LISTENING:
             self.orders.append(Send(session.launch, message, body))
 
     def persist(self, session: HubSession) -> None:
@@ -176,12 +185,20 @@ class Tree:
             length = session.persisted = len(session.log)
             self.orders.append(Persist(session.sid, None, events, length))
 
+    def dismiss(self, session: HubSession) -> None:
+        """Let the provider of a session's open call go, if one is at work."""
+        call = session.call
+        if call is not None and call.answer is None:
+            call.finish(None)
+            self.orders.append(Dismiss(session.sid, call.request.number))
+
     def kill(
         self, session: HubSession, reason: str, ended_by: EndedBy = "death"
     ) -> None:
         """End a session's worker now, for a reason that its records will name."""
         if session.state in (State.STOPPING, State.REAPED):
             return
+        self.dismiss(session)
         if not session.is_ended:
             session.state = State.STOPPING
             session.stop_reason, session.ended_by = reason, ended_by

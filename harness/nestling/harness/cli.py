@@ -20,6 +20,7 @@ import typer
 
 from nestling.driver.launcher_name import LauncherName
 from nestling.harness.interrupts_io import EXIT_INTERRUPTED, unless_interrupted
+from nestling.harness.record_report import RecordReport, record_json, record_text
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import script_json, script_text, shown
@@ -48,6 +49,35 @@ JsonOption = Annotated[
 ]
 
 
+def _finite(seconds: float) -> float:
+    if not math.isfinite(seconds):
+        raise typer.BadParameter("Expected a finite number of seconds")
+    return seconds
+
+
+StallOption = Annotated[
+    float,
+    typer.Option(
+        min=0.1,
+        callback=_finite,
+        help="Seconds without progress after which it ends.",
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        min=0.1, callback=_finite, help="Seconds after which it ends in any case."
+    ),
+]
+LauncherOption = Annotated[
+    LauncherName,
+    typer.Option(
+        help="How workers start: forked from a warm template, or as fresh "
+        "interpreters; auto is the first where that is possible.",
+    ),
+]
+
+
 class Result(NamedTuple):
     """What a command came to.
 
@@ -58,12 +88,6 @@ class Result(NamedTuple):
 
     output: JsonObject | str
     exit_code: int = EXIT_OK
-
-
-def _finite(seconds: float) -> float:
-    if not math.isfinite(seconds):
-        raise typer.BadParameter("Expected a finite number of seconds")
-    return seconds
 
 
 @app.callback()
@@ -86,35 +110,23 @@ def script(scenario: ScenarioArgument, as_json: JsonOption = False) -> None:
 def replay(
     scenario: ScenarioArgument,
     as_json: JsonOption = False,
-    stall: Annotated[
-        float,
+    stall: StallOption = 10.0,
+    timeout: TimeoutOption = 300.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+    agent: Annotated[
+        str | None,
         typer.Option(
-            min=0.1,
-            callback=_finite,
-            help="Seconds without progress after which it ends.",
+            help="The agent to run: a reference, or `tape`, which needs no code. By "
+            "default the one in scenario.toml, else tape.",
         ),
-    ] = 10.0,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            callback=_finite,
-            help="Seconds after which it ends in any case.",
-        ),
-    ] = 300.0,
-    launcher: Annotated[
-        LauncherName,
-        typer.Option(
-            help="How workers start: forked from a warm template, or as fresh "
-            "interpreters; auto is the first where that is possible.",
-        ),
-    ] = LauncherName.AUTO,
+    ] = None,
 ) -> None:
     """Replay a recorded tree, one process a session."""
 
     def work() -> Result:
+        bounds = (stall, timeout)
         report = replay_scenario(
-            scenario, stall, timeout, draws=not as_json, launcher=launcher
+            scenario, bounds, draws=not as_json, launcher=launcher, agent=agent
         )
         output = report_json(report) if as_json else report_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
@@ -122,10 +134,66 @@ def replay(
     _run(work, {"sessions": []} if as_json else None)
 
 
+@app.command()
+def record(
+    scenario: Annotated[Path, typer.Argument(help="A folder with a scenario.toml.")],
+    as_json: JsonOption = False,
+    stall: StallOption = 60.0,
+    timeout: TimeoutOption = 300.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+) -> None:
+    """Run a scenario's agent with its provider, and record the tree."""
+
+    def work() -> Result:
+        report = record_scenario(scenario, (stall, timeout), launcher)
+        output = record_json(report) if as_json else record_text(report)
+        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+
+    _run(work, {"sessions": []} if as_json else None)
+
+
+def record_scenario(
+    path: Path, bounds: tuple[float, float], launcher: LauncherName
+) -> RecordReport:
+    """Record a scenario.
+
+    Args:
+        path: the scenario's folder.
+        bounds: seconds without progress, and in all, after which it ends.
+        launcher: how workers start.
+
+    Raises:
+        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
+    """
+    import anyio
+
+    from nestling.driver.hub_io import Bounds
+    from nestling.driver.template_launcher_io import launcher_of
+    from nestling.harness.record_io import record
+
+    work = partial(record, path, Bounds(*bounds), launcher_of(launcher))
+    report = anyio.run(unless_interrupted, work)
+    if report is None:
+        raise KeyboardInterrupt
+    return report
+
+
 def replay_scenario(
-    path: Path, stall: float, timeout: float, *, draws: bool, launcher: LauncherName
+    path: Path,
+    bounds: tuple[float, float],
+    *,
+    draws: bool,
+    launcher: LauncherName,
+    agent: str | None,
 ) -> ReplayReport:
     """Load and replay a scenario, drawing the tree as it grows if asked to.
+
+    Args:
+        path: the scenario's.
+        bounds: seconds without progress, and in all, after which it ends.
+        draws: whether to draw it.
+        launcher: how workers start.
+        agent: which agent to run; None for the scenario's own.
 
     Raises:
         KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
@@ -135,13 +203,15 @@ def replay_scenario(
 
     from nestling.driver.hub_io import Bounds
     from nestling.driver.template_launcher_io import launcher_of
+    from nestling.harness.casting_io import cast_of
     from nestling.harness.growing_tree_io import GrowingTree
     from nestling.harness.replay_io import replay
 
     loaded = load_scenario(path)
+    cast = cast_of(path, agent)
     with GrowingTree(is_wanted=draws) as tree:
-        bounds, starts = Bounds(stall, timeout), launcher_of(launcher)
-        work = partial(replay, loaded, bounds, starts, tree.watch)
+        starts = launcher_of(launcher)
+        work = partial(replay, loaded, Bounds(*bounds), starts, tree.watch, cast)
         report = anyio.run(unless_interrupted, work)
     if report is None:
         raise KeyboardInterrupt

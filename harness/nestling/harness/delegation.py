@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nestling.harness.tool_calls import ToolCall
+from nestling.session.delegation import DELEGATION_TOOLS
 from nestling.session.header import SpawnedBy
 
 
@@ -25,6 +26,11 @@ class Delegation(msgspec.Struct, frozen=True):
     result_seq: int | None = None
     is_background: bool = False
     tool: str | None = None
+
+
+def is_by_code(delegation: Delegation) -> bool:
+    """Tell whether code delegated, by itself or inside a tool: no delegation tool's call."""
+    return delegation.tool not in DELEGATION_TOOLS or delegation.spawned_by.n > 0
 
 
 def delegation_by(call: ToolCall, spawned_by: SpawnedBy) -> Delegation:

@@ -26,6 +26,7 @@ ProblemKind: TypeAlias = Literal[
     "not-supported",
     "nothing-to-replay",
     "unreadable",
+    "recording-failed",
 ]
 
 

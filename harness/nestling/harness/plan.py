@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from nestling.driver.director import Answer, Creation, EncodedChunks, Stops
+from nestling.harness.delegation import is_by_code
+from nestling.harness.pairing import first_prompt
 from nestling.harness.scenario import RecordedSession
 from nestling.harness.scripts import CallPlace, Entry, ScriptCall
-from nestling.harness.tapes import make_tape
+from nestling.harness.tapes import CodeChild, make_tape
 from nestling.session.boundary import own_events
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome, outcome
-from nestling.worker.agents import TAPE
+from nestling.wire.agent_reference import TAPE
 from nestling.worker.tape import encode_tape
 
 # What a hang streams before it falls silent (source: the format's replay reference).
@@ -39,6 +42,8 @@ class Plan(NamedTuple):
         calls: the answers to its calls, in order.
         results: its recorded tool results by (turn, step, block).
         outcome: what it came to.
+        code_children: the tool calls whose bodies delegated, as the same triples; None
+            in the place of the block where an agent's code did.
     """
 
     session: RecordedSession
@@ -46,6 +51,7 @@ class Plan(NamedTuple):
     calls: Sequence[PlannedCall]
     results: Mapping[tuple[int, int, int], JsonObject]
     outcome: Outcome
+    code_children: AbstractSet[tuple[int, int, int | None]] = frozenset()
 
     @property
     def recorded(self) -> Sequence[Event]:
@@ -58,14 +64,25 @@ class Plan(NamedTuple):
         return self.creation.stops
 
 
-def make_plan(session: RecordedSession) -> Plan:
+def make_plan(
+    session: RecordedSession, children: Sequence[RecordedSession] = ()
+) -> Plan:
     """Make the plan of a recorded session.
+
+    Args:
+        session: which.
+        children: the sessions that it delegated.
 
     Raises:
         UnreadableError: if no tape can be made of its log (see ``make_tape``).
     """
     recording = session.recording
-    tape = make_tape(recording)
+    by_code = [
+        CodeChild(child.delegation.spawned_by, first_prompt(child.own_events) or "")
+        for child in children
+        if child.delegation is not None and is_by_code(child.delegation)
+    ]
+    tape = make_tape(recording, by_code)
     header = recording.header.with_fields(seedLength=None, seedDigest=None)
     own = own_events(recording.events, recording.header.seed_length)
     return Plan(
@@ -74,6 +91,7 @@ def make_plan(session: RecordedSession) -> Plan:
         [_planned(call, own) for call in session.script],
         _results(session),
         outcome(own),
+        {(place.turn, place.step, place.block) for place, _ in by_code},
     )
 
 

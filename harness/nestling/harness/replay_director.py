@@ -9,6 +9,7 @@ What does not fit is written into the ledger and stops the session it was found 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,17 +21,21 @@ from nestling.driver.director import (
     DelegationDecision,
     EncodedChunks,
     Limits,
+    Prompt,
     Real,
     Recorded,
     Refused,
+    Run,
     Settlement,
     Stop,
     ToolDecision,
     ToolRequest,
     Unanswered,
 )
+from nestling.driver.live_director import child_creation
 from nestling.harness.compare import event_difference, first_difference
 from nestling.harness.consistency import drifts
+from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, make_plan
@@ -38,30 +43,55 @@ from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
+from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import ROOT
+from nestling.wire.brief import Brief, encode_brief
 
 _NOTHING = EncodedChunks(())
 
 
+class Cast(NamedTuple):
+    """Who plays a recording instead of tape agents.
+
+    Attributes:
+        agent: the root's agent reference; its code says what its children run.
+        prompts: what the root is told, turn by turn.
+        options: what the root's code finds in ``Turn.options``.
+        runs_tools: whether tools are run; else their recorded results are served, but
+            for those whose bodies delegated.
+    """
+
+    agent: str
+    prompts: tuple[Prompt, ...]
+    options: JsonObject
+    runs_tools: bool = False
+
+
 class ReplayDirector:
-    """Replays one scenario with tape agents.
+    """Replays one scenario.
 
     Attributes:
         ledger: what was bound, served and found wrong.
     """
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
         """Plan the replay.
+
+        Args:
+            scenario: what was recorded.
+            cast: the agents to run; tape agents by default.
 
         Raises:
             UnreadableError: if a recorded log cannot be made into a tape.
         """
         self.ledger = Ledger()
+        self._cast = cast
         self._plans: dict[str, Plan] = {}
         self._path_of: dict[str, str] = {}
         for session in scenario.sessions:
             if session.path is not None:
-                plan = self._plans[session.path] = make_plan(session)
+                plan = make_plan(session, scenario.children(session))
+                self._plans[session.path] = plan
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
@@ -86,7 +116,15 @@ class ReplayDirector:
 
     def on_root(self) -> Creation:
         """Bind the root."""
-        return self._bind(ROOT)
+        creation = self._bind(ROOT)
+        if self._cast is None:
+            return creation
+        brief = Brief("root", "", self._cast.options, waits=False)
+        return creation._replace(
+            agent=self._cast.agent,
+            brief=encode_brief(brief),
+            prompts=self._cast.prompts,
+        )
 
     def _bind(self, path: str) -> Creation:
         creation = self._plans[path].creation
@@ -106,7 +144,11 @@ class ReplayDirector:
         if recorded.delegation_depth is not None:
             root = self._plans[ROOT].session.recording.header.delegation_depth
             born["delegationDepth"] = (root or 0) + delegation.depth
-        return creation._replace(header=creation.header.with_fields(**born))
+        creation = creation._replace(header=creation.header.with_fields(**born))
+        if self._cast is None:
+            return creation
+        played = child_creation(creation.header, delegation, waits=False)
+        return played._replace(stops=creation.stops)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
         """Make a delegation real where the recording has a child at its path."""
@@ -126,7 +168,10 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or place.n > 0:
             return None
-        result = parent.results.get((place.turn, place.step, place.block))
+        triple = (place.turn, place.step, place.block)
+        if triple in parent.code_children:
+            return None  # what is recorded there is what its tool came to
+        result = parent.results.get(triple)
         return None if result is None else Recorded(result)
 
     def _unrecorded(self, parent: Plan, delegation: Delegation) -> DelegationDecision:
@@ -199,9 +244,15 @@ class ReplayDirector:
         return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
-        """Serve the recorded result of a tool call."""
-        results = self.plan_of(request.session_id).results
-        result = results.get((request.turn, request.step, request.block))
+        """Serve the recorded result of a tool call, or have it run."""
+        plan = self.plan_of(request.session_id)
+        place = (request.turn, request.step, request.block)
+        if self._cast is not None:
+            died_in_it = plan.stops.kill_at is not None and place not in plan.results
+            is_new = place not in plan.results and not died_in_it
+            if self._cast.runs_tools or place in plan.code_children or is_new:
+                return Run()
+        result = plan.results.get(place)
         return Unanswered() if result is None else Recorded(result)
 
     # --- watching --------------------------------------------------------------
@@ -221,6 +272,9 @@ class ReplayDirector:
             self.ledger.report(kind, account.path, message)
         account.is_different = True
         return Stop(message)
+
+    def on_idle(self, session_id: str, prompts: int, outcome: Outcome) -> None:
+        """Nothing waits: a recording says all its prompts at once."""
 
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:
         """Write down why a worker would not start or go on."""
@@ -290,7 +344,7 @@ class ReplayDirector:
         if delegation is None or parent_path is None:
             return None
         place = delegation.spawned_by
-        if place.block is None:
+        if place.block is None or is_by_code(delegation):
             return None
         return self._plans[parent_path].results.get(
             (place.turn, place.step, place.block)

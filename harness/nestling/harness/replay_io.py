@@ -12,7 +12,7 @@ from nestling.driver.launcher_name import LauncherName
 from nestling.driver.run_io import run_tree
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.ledger import ProblemKind
-from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.replay_director import Cast, ReplayDirector
 from nestling.harness.replay_report import ReplayReport
 from nestling.harness.scenario import Scenario
 from nestling.harness.support import hindrances
@@ -34,6 +34,7 @@ async def replay(
     bounds: Bounds | None = None,
     launcher: Launcher | None = None,
     watch: Callable[[Notice], None] = _ignore,
+    cast: Cast | None = None,
 ) -> ReplayReport:
     """Replay a scenario with one process a session, and compare.
 
@@ -43,6 +44,7 @@ async def replay(
         launcher: how workers are started; forked from a template by default, where
             the system has what that needs.
         watch: called in the hub's thread as sessions start, call and end.
+        cast: the agents that run it; tape agents by default.
 
     Raises:
         UnreadableError: if a recorded log cannot be made into a tape.
@@ -51,13 +53,15 @@ async def replay(
     launcher = launcher_of(LauncherName.AUTO) if launcher is None else launcher
     hindered = hindrances(scenario)
     if hindered:
-        return ReplayReport(scenario, tuple(hindered), {}, {})
-    director = ReplayDirector(scenario)
+        return ReplayReport(scenario, tuple(hindered), {}, {}, {})
+    director = ReplayDirector(scenario, cast)
     bounds = Bounds() if bounds is None else bounds
     end = await run_tree(director, launcher, bounds, watch)
     _judge(director, end, bounds)
     ledger = director.ledger
-    return ReplayReport(scenario, tuple(ledger.problems), ledger.accounts, end.births)
+    return ReplayReport(
+        scenario, tuple(ledger.problems), ledger.accounts, end.births, end.logs
+    )
 
 
 def _judge(director: ReplayDirector, end: RunEnd, bounds: Bounds) -> None:

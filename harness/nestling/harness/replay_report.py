@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nestling.driver.exits import Birth
+from nestling.driver.exits import Birth, Log
 from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Account, Problem
 from nestling.harness.scenario import RecordedSession, Scenario
@@ -22,12 +22,14 @@ class ReplayReport(NamedTuple):
     Attributes:
         accounts: the ledger's account of each session, by spawn path.
         births: the process of each session that had one, by spawn path.
+        logs: what each session has left, by spawn path.
     """
 
     scenario: Scenario
     problems: Sequence[Problem]
     accounts: Mapping[str, Account]
     births: Mapping[str, Birth]
+    logs: Mapping[str, Log]
 
     @property
     def is_ok(self) -> bool:
@@ -89,7 +91,7 @@ def _matches(session: RecordedSession, account: Account) -> bool:
 def report_text(report: ReplayReport) -> str:
     """Return the report as text: the tree, the problems, the verdict."""
     fallbacks = [f"not from the template: {shown(r)}" for r in report.fallbacks]
-    lines = [*tree_lines(report), *fallbacks, *_problem_lines(report)]
+    lines = [*tree_lines(report), *fallbacks, *problem_lines(report.problems)]
     return "\n".join([*lines, _verdict(report)])
 
 
@@ -130,8 +132,9 @@ def cut(text: str) -> str:
     return shown(f"{text[:_SHOWN_CHARS]}…" if is_long else text)
 
 
-def _problem_lines(report: ReplayReport) -> Iterator[str]:
-    for problem in report.problems:
+def problem_lines(problems: Iterable[Problem]) -> Iterator[str]:
+    """Yield problems, one line each."""
+    for problem in problems:
         where = "" if problem.path is None else f" {shown(problem.path)}"
         yield f"{problem.kind}{where}: {shown(problem.message)}"
 

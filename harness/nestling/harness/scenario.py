@@ -109,11 +109,17 @@ class Scenario(msgspec.Struct, frozen=True, dict=True):
 
     def children(self, session: RecordedSession) -> list[RecordedSession]:
         """Return the sessions that `session` delegated, in order."""
-        return [
-            child
-            for child in self.sessions
-            if child.recording.header.parent_session == session.id
-        ]
+        return self._children.get(session.id, [])
+
+    @cached_property
+    def _children(self) -> Mapping[str, list[RecordedSession]]:
+        """The children of each session, by its id."""
+        children: dict[str, list[RecordedSession]] = {}
+        for child in self.sessions:
+            parent = child.recording.header.parent_session
+            if parent is not None:
+                children.setdefault(parent, []).append(child)
+        return children
 
 
 def build_scenario(

@@ -41,11 +41,14 @@ def own_parent(recording: Recording) -> Parent:
 
 
 def own_steps(recording: Recording) -> set[tuple[int, int]]:
-    """Return (turn, step) of every step among a session's own events."""
+    """Return (turn, step) of every step among a session's own events.
+
+    A turn has a step 0, too: what comes before its first one.
+    """
     return {
-        (event.data["turn"], event.data["step"])
+        (event.data["turn"], event.data.get("step", 0))
         for event in own_part(recording)
-        if event.type == "step/start"
+        if event.type in ("turn/start", "step/start")
     }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nestling.harness.crashes import crash_point, last_closer
+from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
-from nestling.session.delegation import DELEGATION_TOOLS
 from nestling.session.spawn_path import child_path
 from nestling.session.turns import tracked
 
@@ -20,7 +20,10 @@ def hindrances(scenario: Scenario) -> list[Problem]:
     unsupported = [
         Problem("not-supported", session.path, f"{session.recording.name}: {message}")
         for session in scenario.sessions
-        for message in (*_unsupported_birth(session), *_unsupported(session))
+        for message in (
+            *_unsupported(session),
+            *_unsupported_children(session, scenario.children(session)),
+        )
     ]
     return unsupported + list(_missing_children(scenario))
 
@@ -50,20 +53,22 @@ def _missing_children(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem("tree-differs", path, message)
 
 
-def _unsupported_birth(session: RecordedSession) -> Iterator[str]:
-    """Tell what keeps a replay from delegating this session at its path again."""
-    if session.delegation is None or session.path is None:
+def _unsupported_children(
+    session: RecordedSession, children: Sequence[RecordedSession]
+) -> Iterator[str]:
+    """Tell of children that code had started when the session died.
+
+    Its log does not say which of them it had heard of.
+    """
+    died_at = crash_point(session.recording)
+    if died_at is None:
         return
-    name, place = session.delegation.tool, session.delegation.spawned_by
-    if place.block is None:
-        yield "it was delegated by code, which a replay does not run"
-        return
-    if name not in DELEGATION_TOOLS or place.n > 0:
-        yield (
-            f"delegation {place.n + 1} of the tool {name} (turn {place.turn}, step "
-            f"{place.step}, block {place.block}) was made inside the tool, which a "
-            "replay does not run"
-        )
+    turn = tracked(session.recording.events[:died_at]).turn
+    for child in children:
+        if child.delegation is None or not is_by_code(child.delegation):
+            continue
+        if child.delegation.spawned_by.turn == turn:
+            yield f"the session died in a turn whose code had started {child.path}"
 
 
 def _open_end(session: RecordedSession) -> Iterator[str]:

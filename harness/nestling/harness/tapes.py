@@ -5,6 +5,7 @@
 | a marker; the loop produces it | turn/start, turn/end, step/start, step/end, assistant/chunk, assistant/message, tool/call, tool/result |
 | left out; made with the session | the session/end-seed at the boundary |
 | a marker with the rest of its event | a marked compaction/summary, whose answer is served |
+| markers, told by its children | a delegation by code, which leaves no event in its parent |
 | an input, appended where it stood | everything else; replacements on the surface, too |
 
 With it come the places where the session was stopped from outside, which the hub
@@ -13,7 +14,7 @@ does again: a turn cancelled while no call was open, and a worker's death.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nestling.driver.director import CancelAt, Stops
@@ -23,17 +24,21 @@ from nestling.session.boundary import own_events
 from nestling.session.chunk import is_finish
 from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
+from nestling.session.header import SpawnedBy
 from nestling.session.jsontext import JsonObject
 from nestling.session.reading import Recording
 from nestling.session.shape import shape_problem
 from nestling.session.surface import is_replacement
+from nestling.session.turns import is_agent_error
 from nestling.worker.tape import (
     Call,
     CallInput,
+    Delegate,
     Hold,
     Input,
     Item,
     Message,
+    Settle,
     StepEnd,
     StepStart,
     Summary,
@@ -51,15 +56,26 @@ class Tape(NamedTuple):
     stops: Stops
 
 
-def make_tape(recording: Recording) -> Tape:
+class CodeChild(NamedTuple):
+    """A child that no delegation tool's call started: code did, maybe inside a tool."""
+
+    spawned_by: SpawnedBy
+    prompt: str
+
+
+def make_tape(recording: Recording, children: Sequence[CodeChild] = ()) -> Tape:
     """Make the tape of a recorded session.
+
+    Args:
+        recording: its header and events.
+        children: those of its children that code started.
 
     Raises:
         UnreadableError: if an event that the loop produces is malformed, or a tool
             call or result belongs to no block of its step's message.
     """
     seed_length = recording.header.seed_length
-    writer = _TapeWriter(recording)
+    writer = _TapeWriter(recording, children)
     kill_at = crash_point(recording)
     for event in own_events(recording.events, seed_length):
         if kill_at is not None and event.seq >= kill_at:
@@ -75,7 +91,7 @@ def make_tape(recording: Recording) -> Tape:
 class _TapeWriter:
     """Turns own events into tape items, one after the other."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, children: Sequence[CodeChild]) -> None:
         self.items: list[Item] = []
         self.cancels: list[CancelAt] = []
         self._recording = recording
@@ -84,6 +100,8 @@ class _TapeWriter:
         self._is_in_call = False
         self._was_cut = False
         self._calls_in_turn = 0
+        self._children = _by_place(children)
+        self._has_children = False
         inherited = recording.events[: recording.header.seed_length]
         self._has_header = any(e.type == "request/header" for e in inherited)
         calls = own_tool_calls(recording)
@@ -147,19 +165,50 @@ class _TapeWriter:
             case "turn/start":
                 self._calls_in_turn, self._was_cut = 0, False
                 self.items.append(TurnStart(data["turn"]))
+                self._delegate(data["turn"], 0, None)
             case "step/start":
+                self._settle()
                 self.items.append(StepStart(data["turn"], data["step"]))
+                self._delegate(data["turn"], data["step"], None)
             case "assistant/message":
                 self.items.append(self._message(data["message"]))
             case "tool/call":
-                self.items.append(ToolCall(self._block(event, self._block_of_call)))
+                block = self._block(event, self._block_of_call)
+                self.items.append(ToolCall(block))
+                self._delegate(data["turn"], data["step"], block)
             case "tool/result":
+                self._settle()
                 block = self._block(event, self._block_of_result)
                 self.items.append(ToolResult(block, data["message"]["id"]))
             case "step/end":
+                self._settle()
                 self.items.append(StepEnd())
             case "turn/end":
+                self._settle()
                 self._turn_end(event)
+
+    # --- children of code ------------------------------------------------------
+
+    def _delegate(self, turn: int, step: int, block: int | None) -> None:
+        for place, prompt in self._children.get((turn, step, block), ()):
+            self.items.append(
+                Delegate(
+                    "fork" if place.context == "fork" else "spawn",
+                    prompt,
+                    block,
+                    place.n,
+                    place.key,
+                    place.call_id or "",
+                )
+            )
+            self._has_children = True
+
+    def _settle(self) -> None:
+        if self._has_children:
+            self.items.append(Settle())
+            self._has_children = False
+
+    # --- the rest --------------------------------------------------------------
 
     def _message(self, message: JsonObject) -> Message:
         source = message.get("source")
@@ -186,11 +235,23 @@ class _TapeWriter:
             cause = reason.get("reason", {})
             self.cancels.append(CancelAt(event.seq, cause))
         told = reason["kind"] == "blocked" or (
-            self._calls_in_turn == 0 and reason["kind"] == "error"
+            reason["kind"] == "error"
+            and (self._calls_in_turn == 0 or is_agent_error(reason))
         )
         self.items.append(
             TurnEnd(cancelled=is_cancelled, reason=reason if told else None)
         )
+
+
+def _by_place(
+    children: Sequence[CodeChild],
+) -> Mapping[tuple[int, int, int | None], Sequence[CodeChild]]:
+    """Return children by turn, step and block, in the order of their numbers."""
+    found: dict[tuple[int, int, int | None], list[CodeChild]] = {}
+    for child in sorted(children, key=lambda child: child.spawned_by.n):
+        place = child.spawned_by
+        found.setdefault((place.turn, place.step, place.block), []).append(child)
+    return found
 
 
 _ANSWERED = ("rawOutput", "usage")

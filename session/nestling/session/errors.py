@@ -6,7 +6,7 @@ the file, line, session or call, what was found and what was expected.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 LONGEST: Final = 2000
 """A message is cut in the middle beyond so many characters: it may quote anything."""
@@ -71,6 +71,24 @@ class ToolSignatureError(NestlingError):
 
 class AgentReferenceError(NestlingError):
     """An agent reference does not lead to an agent that a worker can load."""
+
+
+class AgentError(NestlingError):
+    """An agent's code asked for something that cannot follow."""
+
+
+class ModelCallError(NestlingError):
+    """A model call failed and is not tried again."""
+
+    def __init__(self, failure: dict[str, Any] | None = None) -> None:
+        """Make the error that ``Turn.stream`` raises.
+
+        Args:
+            failure: as the log holds it, with ``message`` and ``code``.
+        """
+        self.failure = {} if failure is None else failure
+        told = f"{self.failure.get('code')}: {self.failure.get('message')}"
+        super().__init__(told if self.failure else None)
 
 
 class ScriptedModelError(NestlingError):

@@ -7,6 +7,7 @@ prefix: every event up to and including the last ``turn/end``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
@@ -54,15 +55,31 @@ def balanced_prefix_length(events: Sequence[Event]) -> int:
     return tracked(events).balanced_length
 
 
+AGENT_ERROR: Final = "AGENT_ERROR"
+"""The code of a turn that ended because the agent's own code raised."""
+
+
+def is_agent_error(reason: JsonObject) -> bool:
+    """Tell whether a turn ended because the agent's own code raised."""
+    error = reason.get("error")
+    return type(error) is dict and error.get("code") == AGENT_ERROR
+
+
 class TurnOutcome:
     """Why a turn ends, told from what happened in it.
 
-    Precedence: a cancel; then ``max-tokens``, which is sticky for the turn because
-    the message was cut; then the failure of the last call; else it completed.
+    Precedence: a cancel; then an error of the agent's own code; then ``max-tokens``,
+    which is sticky for the turn because the message was cut; then the failure of the
+    last call; else it completed.
+
+    Attributes:
+        cancelled_by: who cancelled it, if somebody did.
+        agent_failure: what the agent's code raised, if it did.
     """
 
     def __init__(self) -> None:
         self.cancelled_by: JsonObject | None = None
+        self.agent_failure: JsonObject | None = None
         self._cut_off = False
         self._failure: JsonObject | None = None
 
@@ -77,6 +94,8 @@ class TurnOutcome:
         """Return the ``reason`` of the ``turn/end``."""
         if self.cancelled_by is not None:
             return {"kind": "aborted", "reason": self.cancelled_by}
+        if self.agent_failure is not None:
+            return {"kind": "error", "error": self.agent_failure}
         if self._cut_off:
             return {"kind": "max-tokens"}
         if self._failure is not None:

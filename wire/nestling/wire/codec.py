@@ -123,7 +123,7 @@ def create_parts(message: Create, body: bytes) -> tuple[bytes, bytes, bytes]:
     """
     seed_at = message.header_size
     tape_at = seed_at + message.seed_size
-    total = tape_at + message.tape_size
+    total = tape_at + message.brief_size
     if total != len(body):
         raise WireError(f"a 'create' body of {len(body)} bytes, expected {total}")
     return body[:seed_at], body[seed_at:tape_at], body[tape_at:]

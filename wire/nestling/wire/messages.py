@@ -20,7 +20,10 @@ import msgspec
 from msgspec import Meta
 
 #: The version that `hello` and `welcome` carry. There is no negotiation.
-PROTOCOL = 1
+PROTOCOL = 2
+
+#: The body of a `tool-result` that says: run it.
+RUN_TOOL = b"null"
 
 # The largest integer that JSON readers, SQLite and msgspec all hold exactly.
 _MAX_INT = 2**53 - 1
@@ -102,7 +105,8 @@ class Credit(Message, frozen=True, tag="credit"):
 
 
 class Delegate(Message, frozen=True, tag="delegate"):
-    """Ask for a child session. Body: the JSON of the delegation.
+    """Ask for a child session. Body: the JSON of the delegation: an object with
+    `callId`, `prompt`, `description`, and maybe `agent` and `options`.
 
     `block` is the delegating tool call's place in the message, None outside a
     tool; `n` counts delegations of one place; `key` is the agent's own name.
@@ -129,7 +133,10 @@ class Tool(Message, frozen=True, tag="tool"):
 
 
 class Result(Message, frozen=True, tag="result"):
-    """The session has its result; its log is `length` events long."""
+    """The session has done what it was asked; its log is `length` events long.
+
+    Said once by a tape, and after each prompt's turn by an agent.
+    """
 
     sid: Natural
     length: Natural
@@ -159,7 +166,10 @@ class Welcome(Message, frozen=True, tag="welcome"):
 
 
 class Create(Message, frozen=True, tag="create"):
-    """Start a session. Body: header JSON, seed JSONL and tape JSON, end to end.
+    """Start a session. Body: header JSON, seed JSONL and brief JSON, end to end.
+
+    The brief is what the agent is told, and only the agent reads it: for a tape
+    agent it is the tape.
 
     `events` and `sha256` are the number of events and the hash of the seed as it
     stands in the body; the sizes are in bytes (`codec.create_parts` cuts by them).
@@ -171,7 +181,7 @@ class Create(Message, frozen=True, tag="create"):
     sha256: Sha256
     header_size: Natural
     seed_size: Natural
-    tape_size: Natural
+    brief_size: Natural
 
 
 class Ack(Message, frozen=True, tag="ack"):
@@ -225,12 +235,18 @@ class Settled(Message, frozen=True, tag="settled"):
 
 
 class ToolResult(Message, frozen=True, tag="tool-result"):
-    """The answer to `tool`. Body: JSON that says to run it, or its result."""
+    """The answer to `tool`. Body: its result in JSON, or `RUN_TOOL`."""
 
     sid: Natural
     turn: Natural
     step: Natural
     block: Natural
+
+
+class Prompt(Message, frozen=True, tag="prompt"):
+    """Begin a turn. Body: the JSON of what the user says, a list of blocks."""
+
+    sid: Natural
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -260,6 +276,7 @@ ToWorker: TypeAlias = (
     | Fail
     | Settled
     | ToolResult
+    | Prompt
     | Cancel
     | Close
 )

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from nestling.session.errors import WireError
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.messages import Create
 from nestling.worker.endpoint import Endpoint, Pilot
 from nestling.worker.tape import decode_tape
 from nestling.worker.tape_pilot import TapePilot
-
-TAPE: Final = "tape"
-"""The reference of the tape agent."""
 
 
 def pilot_for(endpoint: Endpoint, create: Create, tape: bytes) -> Pilot:

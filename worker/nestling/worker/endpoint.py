@@ -2,7 +2,8 @@
 
 Messages of the hub go in through ``handle``; what the worker has to say stands in
 ``outbox`` afterwards. A pilot steers the session in the middle: it calls the verbs
-below and looks at the attributes for what it waits for.
+below and looks at the attributes for what it waits for. One that goes on between two
+messages says so with ``proceed``.
 
 Guarantees:
 
@@ -13,11 +14,13 @@ Guarantees:
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from nestling.session.delegation import DELEGATION_TOOLS, FORK_TOOL, parse_arguments
 from nestling.session.errors import (
+    AgentReferenceError,
     AppendError,
     JsonDomainError,
     LoopError,
@@ -29,10 +32,12 @@ from nestling.session.errors import (
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, dumps, loads
 from nestling.session.log import END_SEED, SessionLog
+from nestling.session.place import Place
 from nestling.session.reading import events_from_row
 from nestling.wire.codec import create_parts
 from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES, Refill
 from nestling.wire.messages import (
+    RUN_TOOL,
     Ack,
     Bye,
     ByeReason,
@@ -46,6 +51,7 @@ from nestling.wire.messages import (
     End,
     Fail,
     Nack,
+    Prompt,
     Purpose,
     Ready,
     Result,
@@ -62,6 +68,9 @@ from nestling.worker.loop import TurnLoop
 from nestling.worker.tape import TAPE_WRAPS
 from nestling.worker.tool_calls import PendingTool
 from nestling.worker.upload import Upload
+
+_TOOL: Final = "tool"
+_CHILD: Final = "child"
 
 
 class Pilot(Protocol):
@@ -81,9 +90,13 @@ class Endpoint:
 
     Attributes:
         outbox: messages for the hub with their bodies, oldest first.
+        header: the session's header as JSON, once it was created.
         is_closed: whether the session has said its last word.
         call: the open call's answer, if one is open.
-        results: the results of tool calls and delegations, by block, of this step.
+        results: what tool calls came to, by place; None where the tool is to be run
+            here.
+        settled: what its delegations came to, by place.
+        prompts: what the user said and no turn has taken up yet, as content blocks.
     """
 
     def __init__(
@@ -94,19 +107,22 @@ class Endpoint:
         """Prepare for the hub's ``create``.
 
         Args:
-            pilot_for: makes the session's pilot from `create` and the tape.
+            pilot_for: makes the session's pilot from `create` and the brief.
             clock: returns the time in epoch milliseconds.
         """
         self.outbox: list[tuple[ToHub, bytes]] = []
+        self.header = b""
         self.is_closed = False
         self.call: IncomingCall | None = None
-        self.results: dict[int, JsonObject] = {}
+        self.results: dict[Place, JsonObject | None] = {}
+        self.settled: dict[Place, JsonObject] = {}
+        self.prompts: deque[list[JsonObject]] = deque()
         self._cancelled: tuple[int, JsonObject | None] = (0, None)
         self._pilot_for = pilot_for
         self._clock = clock
         self._session: _Session | None = None
         self._sid: int | None = None
-        self._is_finished = False
+        self._has_result = False
 
     # --- receive ---------------------------------------------------------------
 
@@ -118,9 +134,19 @@ class Endpoint:
         """
         try:
             self._receive(message, body)
-            self._advance()
         except SeedError as error:
             self._leave("seed-refused", str(error))
+        except AgentReferenceError as error:
+            self._leave("failed", str(error))
+        except (LoopError, AppendError, UnreadableError) as error:
+            self._leave("loop-refused", str(error))
+        else:
+            self.proceed()
+
+    def proceed(self) -> None:
+        """Let the pilot go on, and say what has come of it."""
+        try:
+            self._advance()
         except (LoopError, AppendError, UnreadableError) as error:
             self._leave("loop-refused", str(error))
 
@@ -140,8 +166,13 @@ class Endpoint:
                 session.upload.rewind(message.expected)
             case Chunks() | End() | Fail():
                 self._answer(message, body)
-            case Settled() | ToolResult():
-                self._result(message, body)
+            case ToolResult():
+                self._tool_result(message, body)
+            case Settled():
+                self._settled(message, body)
+            case Prompt():
+                self.prompts.append(_parsed_list(body))
+                self._has_result = False
             case Cancel():
                 self._cancel(message, _parsed(body))
             case Close():
@@ -151,9 +182,9 @@ class Endpoint:
         if self._session is not None:
             raise WireError("a second create for one session")
         self._sid = create.sid
-        _, seed, tape = create_parts(create, body)
+        self.header, seed, brief = create_parts(create, body)
         self._session = _Session(create, _seeded_log(create, seed), self._clock)
-        self._pilot = self._pilot_for(self, create, tape)
+        self._pilot = self._pilot_for(self, create, brief)
         self._say(Ready(create.sid, create.events))
 
     def _answer(self, message: Chunks | End | Fail, body: bytes) -> None:
@@ -175,16 +206,24 @@ class Endpoint:
             case Fail():
                 call.end(message.chunks, _parsed(body))
 
-    def _result(self, message: Settled | ToolResult, body: bytes) -> None:
-        session, block = self._current, message.block
-        is_here = (message.turn, message.step) == session.loop.place
-        if block is None or not is_here or block not in session.unanswered:
-            raise WireError(
-                f"a result for turn {message.turn}, step {message.step}, "
-                f"block {block}, which awaits none"
-            )
-        session.unanswered.remove(block)
-        self.results[block] = _parsed(body)
+    def _tool_result(self, message: ToolResult, body: bytes) -> None:
+        place = Place(message.turn, message.step, message.block)
+        self._answered(_TOOL, place)
+        is_live = body == RUN_TOOL
+        self.results[place] = None if is_live else _parsed(body)
+
+    def _settled(self, message: Settled, body: bytes) -> None:
+        place = Place(message.turn, message.step, message.block, message.n, message.key)
+        self._answered(_CHILD, place)
+        self.settled[place] = _parsed(body)
+
+    def _answered(self, kind: str, place: Place) -> None:
+        """Take note that the hub has answered a request that waits for it."""
+        unanswered = self._current.unanswered
+        if (kind, place) not in unanswered:
+            where = f"turn {place.turn}, step {place.step}, block {place.block}"
+            raise WireError(f"a result for {where}, which awaits none")
+        unanswered.remove((kind, place))
 
     def _cancel(self, message: Cancel, cause: JsonObject) -> None:
         if message.call is None:
@@ -203,6 +242,14 @@ class Endpoint:
     def loop(self) -> TurnLoop:
         """The session's turn loop."""
         return self._current.loop
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a request waits for the events before it to be durable.
+
+        The step that it stands in must not end before it was sent.
+        """
+        return bool(self._current.waiting)
 
     @property
     def cancelled(self) -> JsonObject | None:
@@ -254,30 +301,51 @@ class Endpoint:
         self.call = None
 
     def start_tool(self, tool: PendingTool) -> None:
-        """Ask for the result of a tool call, once the hub has it durably."""
-        session = self._current
-        self._queue_events()
-        session.unanswered.add(tool.block)
-        session.waiting.append((len(session.log), *self._tool_request(tool)))
+        """Ask for the result of a tool call, once the hub has it durably.
 
-    def _tool_request(self, tool: PendingTool) -> tuple[ToHub, bytes]:
+        The answer comes into ``settled`` for a call that delegates, into ``results``
+        for every other one.
+        """
+        asked = _delegated(tool)
+        if asked is None:
+            self.ask_tool(tool)
+        else:
+            turn, step = self.loop.place
+            context: Context = "fork" if tool.name == FORK_TOOL else "spawn"
+            self.delegate(Place(turn, step, tool.block), context, asked)
+
+    def ask_tool(self, tool: PendingTool) -> None:
+        """Ask how a tool call gets its result, which delegates nothing."""
         session = self._current
         turn, step = session.loop.place
-        length = len(session.log)
         asked: JsonObject = {
             "callId": tool.call_id,
             "name": tool.name,
             "arguments": tool.arguments,
         }
-        delegated = _delegated(tool)
-        if delegated is None:
-            return Tool(session.sid, turn, step, tool.block, length), dumps(asked)
-        asked.update(delegated)
-        context: Context = "fork" if tool.name == FORK_TOOL else "spawn"
-        message = Delegate(
-            session.sid, turn, step, tool.block, 0, None, context, length
-        )
-        return message, dumps(asked)
+        message = Tool(session.sid, turn, step, tool.block, len(session.log))
+        place = Place(turn, step, tool.block)
+        self._request(_TOOL, place, message, asked)
+
+    def delegate(self, place: Place, context: Context, asked: JsonObject) -> None:
+        """Ask for a child, once the hub has all durably that led to it.
+
+        Args:
+            place: where in this session; its answer comes into ``settled`` there.
+            context: ``fork`` if the child starts with the completed turns so far.
+            asked: ``callId``, ``prompt``, ``description``, maybe ``agent``, ``options``.
+        """
+        session = self._current
+        message = Delegate(session.sid, *place, context, len(session.log))
+        self._request(_CHILD, place, message, asked)
+
+    def _request(
+        self, kind: str, place: Place, message: ToHub, asked: JsonObject
+    ) -> None:
+        self._queue_events()
+        session = self._current
+        session.unanswered.add((kind, place))
+        session.waiting.append((len(session.log), message, dumps(asked)))
 
     # --- inside ----------------------------------------------------------------
 
@@ -295,8 +363,8 @@ class Endpoint:
         for message, body in self._session.released():
             self._say(message, body)
         # A request that was not answered yet keeps the session going.
-        if has_ended and not self._is_finished and not self._session.unanswered:
-            self._is_finished = True
+        if has_ended and not self._has_result and not self._session.unanswered:
+            self._has_result = True
             self._say(Result(self._session.sid, len(self._session.log)))
 
     def _queue_events(self) -> None:
@@ -336,7 +404,7 @@ class _Session:
         self.upload = Upload(create.sid, len(log))
         self.calls = 0
         self.waiting: list[tuple[int, ToHub, bytes]] = []
-        self.unanswered: set[int] = set()
+        self.unanswered: set[tuple[str, Place]] = set()
         self._queued = len(log)
 
     def queue_events(self) -> None:
@@ -367,7 +435,13 @@ def _delegated(tool: PendingTool) -> JsonObject | None:
         arguments = parse_arguments(tool.arguments)
     except ToolArgumentError:
         return None
-    return {"description": arguments.description, "prompt": arguments.prompt}
+    return {
+        "callId": tool.call_id,
+        "name": tool.name,
+        "arguments": tool.arguments,
+        "description": arguments.description,
+        "prompt": arguments.prompt,
+    }
 
 
 def _seeded_log(create: Create, seed: bytes) -> SessionLog:

@@ -79,6 +79,11 @@ class IncomingCall:
         return self._arrived.popleft()
 
     @property
+    def may_take(self) -> bool:
+        """Whether there is something to do: a chunk to take, or the place of a cut."""
+        return self.is_cut or bool(self._arrived)
+
+    @property
     def is_cut(self) -> bool:
         """Whether the call was cancelled at the place where it stands."""
         return self._cut_after is not None and self.taken >= self._cut_after

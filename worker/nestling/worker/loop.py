@@ -23,7 +23,7 @@ from nestling.session.event import Event
 from nestling.session.fold import STOP, Folded, fold, fold_interrupted
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
-from nestling.session.turns import TurnOutcome
+from nestling.session.turns import TurnOutcome, is_agent_error
 from nestling.worker.tool_calls import PendingTool, ToolBatch
 
 
@@ -92,6 +92,31 @@ class TurnLoop:
         return self._turn is not None and self._turn.cancelled_by is not None
 
     @property
+    def is_in_turn(self) -> bool:
+        """Whether a turn is open."""
+        return self._turn is not None
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether a step is open."""
+        return self._in_step
+
+    @property
+    def has_open_call(self) -> bool:
+        """Whether a model call is open."""
+        return self._call is not None and self._call.is_open
+
+    @property
+    def last_answer(self) -> Folded | None:
+        """What the step's last call came to; None if it is open or there was none."""
+        return None if self._call is None else self._call.folded
+
+    @property
+    def owed_tools(self) -> list[PendingTool]:
+        """The tool calls of the step's message that have no result yet, in order."""
+        return [] if self._tools is None else self._tools.owed
+
+    @property
     def logged_chunks(self) -> int:
         """How many chunks of the open call are in the log."""
         return 0 if self._call is None else len(self._call.chunks)
@@ -139,7 +164,14 @@ class TurnLoop:
         self._add("turn/end", data)
 
     def _may_be_told(self, reason: JsonObject) -> bool:
-        return reason["kind"] == "blocked" or self._calls_in_turn == 0
+        is_outside = reason["kind"] == "blocked" or is_agent_error(reason)
+        return is_outside or self._calls_in_turn == 0
+
+    def fail(self, failure: JsonObject) -> None:
+        """Take note that the agent's own code has failed, and the turn with it."""
+        if self._turn is None:
+            raise self._error("a failure")
+        self._turn.agent_failure = failure
 
     def cancel(self, cause: JsonObject) -> None:
         """Take note that the turn was cancelled, while no call is open."""

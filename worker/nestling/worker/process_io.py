@@ -17,12 +17,13 @@ from typing import Final
 
 from nestling.session.errors import WireError
 from nestling.session.version import VERSION
+from nestling.wire.agent_reference import TAPE
 from nestling.wire.codec import decode_for_worker, encode
 from nestling.wire.launch import LAUNCH_CAP, LaunchSpec, decode_launch
-from nestling.wire.messages import PROTOCOL, Beat, Hello
+from nestling.wire.messages import PROTOCOL, Beat, Create, Hello
 from nestling.wire.worker_socket_io import WorkerSocket
 from nestling.worker.agents import pilot_for
-from nestling.worker.endpoint import Endpoint
+from nestling.worker.endpoint import Endpoint, Pilot
 from nestling.worker.kernel_io import (
     IS_LINUX,
     adopt_orphans,
@@ -101,7 +102,7 @@ class _Worker:
 
     def __init__(self, spec: LaunchSpec) -> None:
         self._loop = asyncio.get_running_loop()
-        self._endpoint = Endpoint(pilot_for, _epoch_ms)
+        self._endpoint = Endpoint(self._pilot_for, _epoch_ms)
         self._over: asyncio.Future[int] = self._loop.create_future()
         self._loop.set_exception_handler(self._broke)
         self._socket = WorkerSocket(
@@ -129,14 +130,28 @@ class _Worker:
             sys.stderr.write(f"nestling.worker: protocol: {error}\n")
             self._over.set_result(EXIT_PROTOCOL)
         self._say_all()
-        if self._endpoint.is_closed and not self._over.done():
-            self._over.set_result(0)
+
+    def _pilot_for(self, endpoint: Endpoint, create: Create, brief: bytes) -> Pilot:
+        if create.agent == TAPE:
+            return pilot_for(endpoint, create, brief)
+        # Whoever plays tapes does not pay for what live agents need.
+        from nestling.worker.live_agents_io import live_session
+
+        return live_session(endpoint, create.agent, brief, self._proceed)
+
+    def _proceed(self) -> None:
+        """Send what the agent's code has to say between two messages."""
+        if not self._over.done():
+            self._endpoint.proceed()
+            self._say_all()
 
     def _say_all(self) -> None:
         for message, body in self._endpoint.outbox:
             self._socket.send(encode(message, body))
             self._last_said = self._loop.time()
         self._endpoint.outbox.clear()
+        if self._endpoint.is_closed and not self._over.done():
+            self._over.set_result(0)
 
     def _beat(self, due: float) -> None:
         """Say that this loop turns, if nothing else has said so lately."""

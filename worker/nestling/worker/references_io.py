@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from nestling.session.errors import AgentReferenceError
-from nestling.worker.references import Reference, parse_reference
+from nestling.wire.agent_reference import Reference, parse_reference
 
 _FILE_PREFIX: Final = "_nestling_agent_"
 """How the modules of files start; no import statement reaches them."""
@@ -36,8 +36,7 @@ def load_agent(reference: str) -> object:
         AgentReferenceError: if the reference is none, its module cannot be imported,
             or what it names is missing or no agent.
     """
-    parsed = parse_reference(reference)
-    agent = _attribute(load_module(parsed.module), parsed)
+    agent = load_object(parse_reference(reference))
     problem = _agent_problem(agent)
     if problem is not None:
         raise AgentReferenceError(
@@ -45,6 +44,16 @@ def load_agent(reference: str) -> object:
             "an async function that takes one argument, the turn"
         )
     return agent
+
+
+def load_object(reference: Reference) -> object:
+    """Load whatever a reference names.
+
+    Raises:
+        AgentReferenceError: if its module cannot be imported, or has nothing of that
+            name.
+    """
+    return _attribute(load_module(reference.module), reference)
 
 
 def load_module(module: str) -> ModuleType:

@@ -17,6 +17,7 @@ import msgspec
 
 from nestling.session.errors import JsonDomainError, WireError
 from nestling.session.jsontext import JsonObject, dumps, loads
+from nestling.wire.messages import Context
 
 TAPE_WRAPS = 5
 """So many levels lie around the data of an input that arrived during a call."""
@@ -100,6 +101,30 @@ class ToolResult(_Item, frozen=True, tag="tool/result"):
     id: str
 
 
+class Delegate(_Item, frozen=True, tag="delegate"):
+    """A delegation that no delegation tool's call makes: by code, or inside a tool.
+
+    Attributes:
+        context: ``fork`` if the child started with the completed turns so far.
+        prompt: the child's task.
+        block: the tool call whose body made it; None outside of tools.
+        n: which delegation of its place it is.
+        key: the name that code gave it.
+        call_id: the model's id of that tool call.
+    """
+
+    context: Context
+    prompt: str
+    block: int | None = None
+    n: int = 0
+    key: str | None = None
+    call_id: str = ""
+
+
+class Settle(_Item, frozen=True, tag="settle"):
+    """Wait for what the delegations of the markers before it come to."""
+
+
 class StepEnd(_Item, frozen=True, tag="step/end"):
     """The step closes."""
 
@@ -129,6 +154,8 @@ Item: TypeAlias = (
     | Message
     | ToolCall
     | ToolResult
+    | Delegate
+    | Settle
     | StepEnd
     | TurnEnd
     | Hold

@@ -11,16 +11,19 @@ from __future__ import annotations
 from nestling.session.errors import LoopError
 from nestling.session.fold import fold
 from nestling.session.jsontext import JsonObject
+from nestling.session.place import Place
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.loop import Route
 from nestling.worker.tape import (
     Call,
     CallInput,
+    Delegate,
     Hold,
     Input,
     Item,
     Message,
+    Settle,
     StepEnd,
     StepStart,
     Summary,
@@ -40,6 +43,7 @@ class TapePilot:
         self._position = 0
         self._inputs: list[CallInput] | None = None
         self._answer: list[JsonObject] = []
+        self._delegated: list[Place] = []
 
     def advance(self) -> bool:
         """Walk on until something must arrive; return True at the end of the tape.
@@ -83,6 +87,10 @@ class TapePilot:
                 self._endpoint.start_tool(loop.dispatch(item.block))
             case ToolResult():
                 return self._walk_result(item)
+            case Delegate():
+                self._delegate(item)
+            case Settle():
+                return self._walk_settle()
             case StepEnd():
                 loop.end_step()
             case TurnEnd():
@@ -155,13 +163,33 @@ class TapePilot:
         self._endpoint.loop.append_input({**item.content, "data": data})
         return True
 
+    # --- children of code ------------------------------------------------------
+
+    def _delegate(self, item: Delegate) -> None:
+        turn, step = self._endpoint.loop.place
+        place = Place(turn, step, item.block, item.n, item.key)
+        asked = {"callId": item.call_id, "prompt": item.prompt, "description": ""}
+        self._endpoint.delegate(place, item.context, asked)
+        self._delegated.append(place)
+
+    def _walk_settle(self) -> bool:
+        settled = self._endpoint.settled
+        if any(place not in settled for place in self._delegated):
+            return False
+        for place in self._delegated:
+            del settled[place]
+        self._delegated.clear()
+        return True
+
     # --- waiting ---------------------------------------------------------------
 
     def _walk_result(self, item: ToolResult) -> bool:
-        result = self._endpoint.results.pop(item.block, None)
+        endpoint = self._endpoint
+        place = Place(*endpoint.loop.place, item.block)
+        result = endpoint.settled.pop(place, None) or endpoint.results.pop(place, None)
         if result is None:
             return False
-        self._endpoint.loop.collect(item.block, result, item.id)
+        endpoint.loop.collect(item.block, result, item.id)
         return True
 
     def _walk_turn_end(self, item: TurnEnd) -> bool:

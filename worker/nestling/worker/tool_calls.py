@@ -40,7 +40,12 @@ class ToolBatch:
     @property
     def is_answered(self) -> bool:
         """Whether every call has its result."""
-        return all(tool.is_answered for tool in self._tools.values())
+        return not self.owed
+
+    @property
+    def owed(self) -> list[PendingTool]:
+        """The calls that have no result yet, in order."""
+        return [tool for tool in self._tools.values() if not tool.is_answered]
 
     def take(self, block: int) -> PendingTool:
         """Return the call at `block`, to be dispatched.
@@ -77,7 +82,7 @@ class ToolBatch:
 
     def state(self) -> str:
         """Say which calls wait, for an error message."""
-        waiting = [tool for tool in self._tools.values() if not tool.is_answered]
+        waiting = self.owed
         if not waiting:
             return "has all its tool results"
         first = waiting[0]

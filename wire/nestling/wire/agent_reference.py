@@ -22,6 +22,10 @@ _NOTEBOOK: Final = re.compile(r"<ipython-input|(^|/)ipykernel(_\d+)?[./]|\.ipynb
 """What the modules and files of code in a notebook are called."""
 
 
+TAPE: Final = "tape"
+"""The reference of the tape agent, which is no module's."""
+
+
 class Reference(NamedTuple):
     """Where an agent is.
 
@@ -57,6 +61,15 @@ def parse_reference(text: str) -> Reference:
     if problem is not None:
         raise _refused(text, problem)
     return Reference(module, module.endswith(".py"), name)
+
+
+def module_of(agent: str) -> str:
+    """Return the module that a worker imports for an agent; "" for the tape agent.
+
+    Raises:
+        AgentReferenceError: if `agent` is no reference.
+    """
+    return "" if agent == TAPE else parse_reference(agent).module
 
 
 def absolute(reference: Reference, base_dir: str) -> Reference:

@@ -1,0 +1,191 @@
+"""The driver: runs trees of agents, one process a session.
+
+::
+
+    async with Driver(providers={"mine": my_stream}) as driver:
+        run = await driver.start("my_agents.py:researcher", "Compare the proposals")
+        async for grown in run.events():
+            ...
+        result = await run.result()
+        await run.send("And the cheapest one?")
+        result = await run.result()
+
+From asyncio and from trio. Providers run in the event loop of the caller; the hub and
+the workers do not, so that a caller who blocks its loop holds up answers and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+
+from nestling.driver.director import Limits, Prompt
+from nestling.driver.hub_io import Bounds
+from nestling.driver.hub_thread_io import HubThread
+from nestling.driver.instructions import Notice
+from nestling.driver.launcher_io import Launcher
+from nestling.driver.launcher_name import LauncherName
+from nestling.driver.live_director import LiveDirector, Watcher
+from nestling.driver.providers_io import Providers
+from nestling.driver.run_io import start
+from nestling.driver.started_run_io import StartedRun, prompt_blocks
+from nestling.driver.template_launcher_io import launcher_of
+from nestling.session.errors import NestlingError
+from nestling.session.jsontext import JsonObject, check
+from nestling.session.request import Provider
+from nestling.wire.agent_reference import absolute, parse_reference
+
+UNBOUNDED: Final = Bounds(math.inf, math.inf)
+
+
+class Referable(Protocol):
+    """An agent that knows how another process finds it (``nestling.worker.Agent``)."""
+
+    @property
+    def reference(self) -> str:
+        """Its agent reference."""
+        ...
+
+
+class Driver:
+    """Runs agents; an asynchronous context manager."""
+
+    def __init__(
+        self,
+        *,
+        providers: Mapping[str, Provider] | None = None,
+        launcher: LauncherName | str | Launcher = LauncherName.AUTO,
+        limits: Limits | None = None,
+        bounds: Bounds = UNBOUNDED,
+    ) -> None:
+        """Prepare to run agents.
+
+        Args:
+            providers: who answers model calls, by the name that stands before the slash
+                in an agent's ``model``; ``*`` answers for every other name. Each is an
+                async generator function that takes a ``Request`` and yields chunks.
+            launcher: how workers start: ``auto``, ``template``, ``exec``, or a launcher.
+            limits: bounds of each run.
+            bounds: when a run is over though it has not ended; never by default.
+        """
+        self._providers = dict(providers or {})
+        self._limits = limits or Limits()
+        self._bounds = bounds
+        self._launcher: Launcher
+        if isinstance(launcher, str):
+            self._launcher = launcher_of(LauncherName(launcher))
+        else:
+            self._launcher = launcher
+        self._stack = AsyncExitStack()
+        self._runs: list[StartedRun] = []
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._portal: BlockingPortal | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to work; a template stays warm between runs."""
+        if self._tasks is not None:
+            raise NestlingError("a driver is entered once")
+        await self._stack.__aenter__()
+        if isinstance(self._launcher, AbstractContextManager):
+            self._stack.enter_context(self._launcher)
+        self._portal = await self._stack.enter_async_context(BlockingPortal())
+        self._tasks = anyio.create_task_group()
+        await self._stack.enter_async_context(self._tasks)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        """End every run: orderly what has nothing left to do, now what still works."""
+        with anyio.CancelScope(shield=True):
+            for run in self._runs:
+                run.release_or_abort(is_hasty=error is not None)
+            for run in self._runs:
+                await run.ended()
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    async def start(
+        self,
+        agent: str | Referable,
+        prompt: str | Prompt | Sequence[str],
+        *,
+        session_id: str | None = None,
+        options: JsonObject | None = None,
+    ) -> StartedRun:
+        """Start an agent in a process of its own.
+
+        Args:
+            agent: an agent reference, ``module:name`` or ``path/file.py:name`` (relative
+                to the working directory), or an agent that has one.
+            prompt: what the user says: a text, or content blocks; or several texts, each
+                of which is told when the turn before it has ended.
+            session_id: the id of the root session; by default one that is new.
+            options: what the agent's code finds in ``Turn.options``; a JSON object.
+
+        Raises:
+            AgentReferenceError: if no other process can load the agent.
+            JsonDomainError: if the options are no JSON.
+            LaunchError: if there is no room for the run.
+        """
+        if self._tasks is None or self._portal is None:
+            raise NestlingError("a driver starts agents inside of `async with`")
+        reference = agent if isinstance(agent, str) else agent.reference
+        found = str(absolute(parse_reference(reference), os.getcwd()))
+        options = {} if options is None else options
+        check(options)
+        prompts = _prompts(prompt)
+        run = StartedRun(session_id or new_id(), len(prompts), self._portal)
+        director = LiveDirector(
+            run.session_id,
+            found,
+            prompts,
+            lambda: time.time_ns() // 1_000_000,
+            Watcher(run.grown, run.idle, run.settled),
+            self._limits,
+            options,
+            is_open=True,
+        )
+        run.thread = HubThread(
+            director,
+            self._launcher,
+            self._bounds,
+            _ignore,
+            Providers(self._providers, self._portal),
+        )
+        start(run.thread)
+        self._runs.append(run)
+        self._tasks.start_soon(run.watch)
+        return run
+
+
+def new_id() -> str:
+    """Return the id of a new root session."""
+    return f"r-{secrets.token_hex(6)}"
+
+
+def _prompts(prompt: str | Prompt | Sequence[str]) -> list[Prompt]:
+    if isinstance(prompt, str):
+        return [prompt_blocks(prompt)]
+    texts = [each for each in prompt if isinstance(each, str)]
+    if texts:
+        return [prompt_blocks(text) for text in texts]
+    return [[each for each in prompt if not isinstance(each, str)]]
+
+
+def _ignore(_: Notice) -> None:
+    """Watch nothing."""

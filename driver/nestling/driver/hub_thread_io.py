@@ -1,0 +1,107 @@
+"""The thread in which a hub lives, with an event loop of its own.
+
+A blocked caller does not stall workers so (one that burns the CPU still shares the
+interpreter's lock with it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+
+from nestling.driver.descriptors_io import DESCRIPTORS, require_descriptors
+from nestling.driver.director import Director
+from nestling.driver.hub_io import Bounds, HubLoop, RunEnd
+from nestling.driver.instructions import HubEvent, Notice
+from nestling.driver.launcher_io import Launcher
+from nestling.driver.providers_io import Providers
+from nestling.driver.run_directory_io import RunDirectory
+
+
+class HubThread(threading.Thread):
+    """The thread of one run.
+
+    ``abort`` and ``tell`` may be called from any thread, before the start and after the
+    end, too.
+    """
+
+    def __init__(
+        self,
+        director: Director,
+        launcher: Launcher,
+        bounds: Bounds,
+        watch: Callable[[Notice], None],
+        providers: Providers | None = None,
+    ) -> None:
+        super().__init__(name="nestling-hub")
+        self._director = director
+        self._launcher = launcher
+        self._bounds = bounds
+        self._watch = watch
+        self._providers = providers
+        self._lock = threading.Lock()
+        self._hub: HubLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_aborted = False
+        self._told: list[HubEvent] = []
+        self._end: RunEnd | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the hub's loop to the end of the tree."""
+        try:
+            require_descriptors(DESCRIPTORS)
+            run_directory = RunDirectory()
+            try:
+                self._end = asyncio.run(self._main(run_directory))
+            finally:
+                run_directory.remove()
+        except BaseException as error:  # noqa: BLE001 - raised where the caller waits
+            self._error = error
+
+    async def _main(self, run_directory: RunDirectory) -> RunEnd:
+        hub = HubLoop(
+            self._director,
+            run_directory,
+            self._launcher,
+            os.getpid(),
+            self._bounds,
+            self._watch,
+            self._providers,
+        )
+        with self._lock:
+            self._hub, self._loop = hub, asyncio.get_running_loop()
+            for event in self._told:
+                hub.tell_soon(event)
+            if self._is_aborted:
+                self._loop.call_soon(hub.abort, "aborted")
+        try:
+            return await hub.run()
+        finally:
+            with self._lock:
+                self._hub = self._loop = None
+
+    def tell(self, event: HubEvent) -> None:
+        """Let the hub know of something; too late for a run that is over."""
+        with self._lock:
+            if self._hub is not None:
+                self._hub.tell_soon(event)
+            elif self._end is None and self._error is None:
+                self._told.append(event)
+
+    def abort(self) -> None:
+        """End the run now, if it has not ended."""
+        with self._lock:
+            self._is_aborted = True
+            if self._hub is not None and self._loop is not None:
+                self._loop.call_soon_threadsafe(self._hub.abort, "aborted")
+
+    def result(self) -> RunEnd:
+        """Return how the run ended, or raise what broke it."""
+        if self._error is not None:
+            raise self._error
+        if self._end is None:
+            raise AssertionError("the hub's thread has not ended")
+        return self._end

@@ -1,0 +1,149 @@
+"""Model providers at work: plain async generators, run in the event loop of the user.
+
+A provider yields chunks; the hub takes them in its own thread. It may be ahead of what
+the worker has room for by so many chunks as the hub allows, then it waits.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias
+
+import anyio
+from anyio.from_thread import BlockingPortal
+
+from nestling.driver.instructions import (
+    Allow,
+    Ask,
+    Dismiss,
+    HubEvent,
+    Provided,
+    ProviderEnded,
+)
+from nestling.session.errors import ProviderError
+from nestling.session.jsontext import JsonObject
+from nestling.session.request import Provider
+
+PROVIDER_ERROR: Final = "PROVIDER_ERROR"
+"""The code of a call whose provider raised something else than ``ProviderError``."""
+
+NO_PROVIDER: Final = "NO_PROVIDER"
+"""The code of a call that nobody is there to answer."""
+
+Tell: TypeAlias = Callable[[HubEvent], None]
+_Call: TypeAlias = tuple[int, int]
+
+
+class Providers:
+    """The providers of one run; used by the hub's thread, run in the user's loop."""
+
+    def __init__(
+        self, providers: Mapping[str, Provider], portal: BlockingPortal
+    ) -> None:
+        """Prepare to ask.
+
+        Args:
+            providers: by the name under which agents ask for them; the one named ``*``
+                answers for every name that has none of its own.
+            portal: leads into the user's loop.
+        """
+        self._providers = providers
+        self._portal = portal
+        self._open: dict[_Call, _Answering] = {}
+
+    def handle(self, instruction: Ask | Allow | Dismiss, tell: Tell) -> None:
+        """Carry out what the hub orders.
+
+        Args:
+            instruction: what.
+            tell: takes in what comes of it; called in the user's loop.
+        """
+        key = (instruction.sid, instruction.call)
+        match instruction:
+            case Ask():
+                self._ask(instruction, tell)
+            case Allow():
+                if key in self._open:
+                    self._open[key].allow(instruction.allowed)
+            case Dismiss():
+                if key in self._open:
+                    self._open.pop(key).dismiss()
+
+    def _ask(self, ask: Ask, tell: Tell) -> None:
+        # A session has one open call, so that what it had before is over.
+        for key in [key for key in self._open if key[0] == ask.sid]:
+            del self._open[key]
+        provider = self._providers.get(ask.provider, self._providers.get("*"))
+        if provider is None:
+            known = ", ".join(sorted(self._providers)) or "none"
+            text = f"no provider is named {ask.provider!r}, there are: {known}"
+            failure = dict(ProviderError(text, NO_PROVIDER).failure())
+            tell(ProviderEnded(ask.sid, ask.call, failure))
+            return
+        self._open[ask.sid, ask.call] = _Answering(provider, ask, tell, self._portal)
+
+    def close(self) -> None:
+        """Dismiss every provider that is still at work."""
+        while self._open:
+            self._open.popitem()[1].dismiss()
+
+
+class _Answering:
+    """One provider that answers one call."""
+
+    def __init__(
+        self, provider: Provider, ask: Ask, tell: Tell, portal: BlockingPortal
+    ) -> None:
+        self._provider = provider
+        self._ask = ask
+        self._tell = tell
+        self._portal = portal
+        self._allowed = ask.allowed
+        self._more = anyio.Event()
+        self._future: Future[None] = portal.start_task_soon(self._run)
+
+    def allow(self, allowed: int) -> None:
+        """Let it yield so many chunks in all."""
+        self._portal.start_task_soon(self._widen, allowed)
+
+    def dismiss(self) -> None:
+        """Cancel it."""
+        self._future.cancel()
+
+    async def _widen(self, allowed: int) -> None:
+        self._allowed = allowed
+        self._more.set()
+
+    async def _run(self) -> None:
+        failure: JsonObject | None = None
+        try:
+            await self._answer()
+        except ProviderError as error:
+            failure = dict(error.failure())
+        except Exception as error:  # noqa: BLE001 - a provider is the user's code
+            traceback.print_exc()
+            text = f"the provider raised {type(error).__name__}: {error}"
+            failure = dict(ProviderError(text, PROVIDER_ERROR).failure())
+        self._tell(ProviderEnded(self._ask.sid, self._ask.call, failure))
+
+    async def _answer(self) -> None:
+        yielded = 0
+        stream: Any = self._provider(self._ask.request)
+        if not isinstance(stream, AsyncGenerator):
+            raise ProviderError(
+                f"a provider must be an async generator function, {self._provider!r} "
+                f"returned {stream!r}",
+                PROVIDER_ERROR,
+            )
+        async with aclosing(stream):
+            async for chunk in stream:
+                while yielded >= self._allowed:
+                    self._more = anyio.Event()
+                    await self._more.wait()
+                yielded += 1
+                self._tell(Provided(self._ask.sid, self._ask.call, [chunk]))
+                if type(chunk) is dict and chunk.get("type") == "finish":
+                    return

@@ -1,0 +1,210 @@
+"""A run that was started: what comes of it, in the event loop of the caller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import BlockingPortal
+
+from nestling.driver.director import Prompt, Settlement
+from nestling.driver.exits import Log
+from nestling.driver.hub_io import RunEnd
+from nestling.driver.hub_thread_io import HubThread
+from nestling.driver.instructions import Prompted, Released
+from nestling.driver.live_director import Grown
+from nestling.session.errors import NestlingError
+from nestling.session.jsontext import JsonObject, check
+from nestling.session.outcome import Outcome
+from nestling.session.spawn_path import ROOT
+
+
+class RunResult(NamedTuple):
+    """What the root of a run has come to.
+
+    Attributes:
+        stop_reason: ``completed, aborted, error, max-tokens`` or ``refusal``.
+        output: content blocks of its last message.
+        text: the text of the output.
+        diagnostic: why it ended, if its process did not end by itself.
+    """
+
+    stop_reason: str
+    output: list[JsonObject]
+    text: str
+    diagnostic: str | None
+
+
+def prompt_blocks(prompt: str | Prompt) -> Prompt:
+    """Return a prompt as content blocks.
+
+    Raises:
+        JsonDomainError: if it is no JSON.
+    """
+    said = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
+    check(list(said))
+    return list(said)
+
+
+class StartedRun:
+    """One tree of sessions; made by ``Driver.start``.
+
+    Attributes:
+        session_id: the id of its root.
+        losses: the spawn paths of the sessions that did not end by themselves, and why.
+    """
+
+    thread: HubThread
+
+    def __init__(self, session_id: str, asked: int, portal: BlockingPortal) -> None:
+        self.session_id = session_id
+        self.losses: list[tuple[str, str]] = []
+        self._portal = portal
+        self._asked: float = asked
+        self._done: float = 0
+        self._result: RunResult | None = None
+        self._events: list[Grown] = []
+        self._read = 0
+        self._changed = anyio.Event()
+        self._over = anyio.Event()
+        self._is_pending = False
+        self._end: RunEnd | None = None
+        self._error: BaseException | None = None
+
+    # --- for the user ------------------------------------------------------------
+
+    async def result(self) -> RunResult:
+        """Wait until the root has done all it was told; return what it came to.
+
+        A run that fails has a result that says so. What is raised is only that there
+        is no run: no place for its directory, no thread.
+
+        Raises:
+            NestlingError: if the run could not be carried out at all.
+        """
+        while self._done < self._asked:
+            await self._change()
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise NestlingError("the run has ended without a result")
+        return self._result
+
+    async def send(self, prompt: str | Prompt) -> None:
+        """Tell the root something more; its turn begins when the last one has ended.
+
+        Raises:
+            NestlingError: if the run has ended.
+            JsonDomainError: if the prompt is no JSON.
+        """
+        if self._done == math.inf:
+            raise NestlingError(f"the run {self.session_id} has ended")
+        said = prompt_blocks(prompt)
+        self._asked += 1
+        self.thread.tell(Prompted(said))
+
+    async def events(self) -> AsyncIterator[Grown]:
+        """Yield what the logs of the tree grow by, until all that was told is done.
+
+        Each event is yielded once: a second call goes on where the first one stopped.
+        """
+        while True:
+            while self._read < len(self._events):
+                self._read += 1
+                yield self._events[self._read - 1]
+            if self._done >= self._asked:
+                return
+            await self._change()
+
+    async def close(self) -> Mapping[str, Log]:
+        """Let the run end, and return what its sessions have left (see ``logs``)."""
+        self.thread.tell(Released())
+        await self.ended()
+        return self.logs
+
+    @property
+    def logs(self) -> Mapping[str, Log]:
+        """The header and events of every session, by spawn path, once it has ended.
+
+        Raises:
+            NestlingError: before.
+        """
+        if self._end is None:
+            raise NestlingError(f"the run {self.session_id} has not ended")
+        return self._end.logs
+
+    @property
+    def end(self) -> RunEnd | None:
+        """How the run ended, once it has."""
+        return self._end
+
+    # --- for the hub, in its thread ----------------------------------------------
+
+    def grown(self, grown: Grown) -> None:
+        """Take in an event of the tree."""
+        self._events.append(grown)
+        self._wake()
+
+    def idle(self, prompts: int, outcome: Outcome) -> None:
+        """Take in what the root came to after so many prompts."""
+        self._result = RunResult(*outcome, outcome.text, None)
+        self._done = prompts
+        self._wake()
+
+    def settled(self, path: str, settlement: Settlement) -> None:
+        """Take in how a session ended."""
+        why = settlement.death if settlement.diagnostic is not None else None
+        if why is not None:
+            self.losses.append((path, why))
+        if path != ROOT:
+            return
+        outcome = settlement.outcome
+        if self._result is None or self._done < self._asked:
+            self._result = RunResult(*outcome, outcome.text, why)
+        self._done = math.inf
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._is_pending:
+            return
+        self._is_pending = True
+        with suppress(RuntimeError):  # the driver is being left: nobody waits
+            self._portal.start_task_soon(self._notice)
+
+    # --- in the caller's loop ----------------------------------------------------
+
+    async def _notice(self) -> None:
+        self._is_pending = False
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _change(self) -> None:
+        # What the hub's thread has changed since the caller looked is told by a
+        # notice that has not run yet: it sets this event.
+        await self._changed.wait()
+
+    async def watch(self) -> None:
+        """Wait for the end of the hub's thread, and take in what it has left."""
+        await anyio.to_thread.run_sync(self.thread.join, abandon_on_cancel=True)
+        try:
+            self._end = self.thread.result()
+        except Exception as error:  # noqa: BLE001 - raised where the caller waits
+            self._error = error
+        self._done = math.inf
+        self._over.set()
+        await self._notice()
+
+    async def ended(self) -> None:
+        """Wait until nothing is left of the run's processes."""
+        await self._over.wait()
+
+    def release_or_abort(self, *, is_hasty: bool) -> None:
+        """End the run: orderly if it has nothing left to do, else now."""
+        if is_hasty or self._done < self._asked:
+            self.thread.abort()
+        else:
+            self.thread.tell(Released())

@@ -1,0 +1,135 @@
+"""Recording a scenario: its agent is run, and what the tree leaves becomes its files.
+
+Nothing is written before the whole tree has ended well and the recording was seen to
+replay; a recording that fails leaves the old one as it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from nestling.driver.driver_io import Driver
+from nestling.driver.exits import Log
+from nestling.driver.hub_io import Bounds
+from nestling.driver.launcher_io import Launcher
+from nestling.driver.launcher_name import LauncherName
+from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.harvest import harvest, mistakes, read_harvest
+from nestling.harness.ledger import Problem
+from nestling.harness.record_report import RecordReport
+from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.scenario import Scenario
+from nestling.harness.scenario_config_io import ScenarioConfig, require_config
+from nestling.harness.scenario_write_io import write_scenario
+from nestling.harness.support import hindrances
+from nestling.harness.tape_runner import TapeRunner
+from nestling.session.errors import AgentReferenceError
+from nestling.session.request import Provider
+from nestling.session.spawn_path import ROOT
+from nestling.wire.agent_reference import parse_reference
+from nestling.worker.references_io import load_object
+
+
+async def record(
+    folder: Path,
+    bounds: Bounds | None = None,
+    launcher: Launcher | None = None,
+    provider: Provider | None = None,
+) -> RecordReport:
+    """Record a scenario.
+
+    Args:
+        folder: the scenario's, with its ``scenario.toml``.
+        bounds: when a run that does not move is over.
+        launcher: how workers are started.
+        provider: answers every model call; by default the one that the scenario names.
+
+    Raises:
+        UnreadableError: if the configuration is missing or not readable.
+        AgentReferenceError: if the agent or the provider cannot be loaded.
+        LaunchError: if there is no place for the run's directory.
+        StoreError: if the recording could not be written; the old one is there then.
+    """
+    config = require_config(folder)
+    answering = load_provider(config.provider) if provider is None else provider
+    starts = launcher_of(LauncherName.AUTO) if launcher is None else launcher
+    name = config.name or ""
+    logs, lost = await _run(name, config, answering, starts, bounds or Bounds())
+    files = harvest(logs)
+    problems = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
+    if problems:
+        return RecordReport(None, tuple(problems))
+    scenario = read_harvest(name, files)
+    problems = _problems_of_replay(scenario)
+    if not problems:
+        write_scenario(folder, files)
+    return RecordReport(scenario, tuple(problems))
+
+
+async def _run(
+    name: str,
+    config: ScenarioConfig,
+    provider: Provider,
+    launcher: Launcher,
+    bounds: Bounds,
+) -> tuple[Mapping[str, Log], list[Problem]]:
+    """Run the tree; return its logs, and what happened that must not."""
+    providers = {"*": provider}
+    async with Driver(providers=providers, launcher=launcher, bounds=bounds) as driver:
+        run = await driver.start(
+            config.agent, config.prompts, session_id=name, options=config.options
+        )
+        await run.result()
+        logs = await run.close()
+    if run.end is not None and run.end.ending != "done":
+        waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
+        message = f"the run was ended ({run.end.ending}): {waits}"
+        return logs, [Problem("stall", ROOT, message)]
+    return logs, [Problem("worker-lost", *loss) for loss in run.losses]
+
+
+def _problems_of_replay(scenario: Scenario) -> list[Problem]:
+    """Replay a recording without processes, and return what was wrong."""
+    hindered = hindrances(scenario)
+    if hindered:
+        return hindered
+    director = ReplayDirector(scenario)
+    runner = TapeRunner(director)
+    runner.run()
+    director.close()
+    return director.ledger.problems
+
+
+def load_provider(reference: str) -> Provider:
+    """Load what answers model calls: a provider, or a function that makes one.
+
+    Args:
+        reference: ``module:name`` or ``path/file.py:name``.
+
+    Raises:
+        AgentReferenceError: if there is none.
+    """
+    found: Any = load_object(parse_reference(reference))
+    if _is_provider(found):
+        return found  # type: ignore[no-any-return]  # just looked at
+    if callable(found) and not inspect.isclass(found) and _takes_nothing(found):
+        made = found()
+        if _is_provider(made):
+            return made  # type: ignore[no-any-return]  # likewise
+        found = made
+    raise AgentReferenceError(
+        f"{reference} is {found!r}, expected a provider (an async generator function "
+        "that takes a request, a ScriptedModel) or a function that makes one"
+    )
+
+
+def _is_provider(found: object) -> bool:
+    call = found if inspect.isroutine(found) else getattr(type(found), "__call__", None)  # noqa: B004 - to look at it, not for it
+    return inspect.isasyncgenfunction(call)
+
+
+def _takes_nothing(function: Callable[..., object]) -> bool:
+    return not inspect.signature(function).parameters

@@ -1,0 +1,114 @@
+"""``scenario.toml``: how a scenario was recorded, and so who runs it again.
+
+::
+
+    agent = "agent.py:root"          # an agent reference; paths start at this folder
+    prompts = ["Remember LANTERN.", "Have two helpers repeat it."]
+    provider = "model.py:model"      # who answers while it is recorded
+    tools = "recorded"               # or "live": whether a replay runs tools again
+
+    [options]                        # what the root's code finds in Turn.options
+    style = "short"
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from nestling.driver.director import Prompt
+from nestling.harness.replay_director import Cast
+from nestling.session.errors import JsonDomainError, UnreadableError
+from nestling.session.jsontext import check
+from nestling.wire.agent_reference import absolute, parse_reference
+
+CONFIG_NAME: Final = "scenario.toml"
+
+
+class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``scenario.toml`` says.
+
+    Attributes:
+        agent: the root's agent reference, absolute.
+        prompts: what the root is told, turn by turn.
+        provider: the reference of what answers model calls, absolute; "" for none.
+        tools: whether a replay serves the recorded results of tools or runs them.
+        options: what the root's code finds in ``Turn.options``.
+        name: the id of the recorded root session; the folder's name by default.
+    """
+
+    agent: str
+    prompts: Annotated[list[str], Meta(min_length=1)]
+    provider: str = ""
+    tools: Literal["recorded", "live"] = "recorded"
+    options: dict[str, Any] = {}
+    name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
+
+    def cast(self, agent: str | None = None) -> Cast:
+        """Return who runs the scenario again.
+
+        Args:
+            agent: another agent reference than its own.
+        """
+        prompts: list[Prompt] = [[{"type": "text", "text": p}] for p in self.prompts]
+        chosen = self.agent if agent is None else agent
+        return Cast(chosen, tuple(prompts), self.options, self.tools == "live")
+
+
+def load_config(folder: Path) -> ScenarioConfig | None:
+    """Read a scenario's configuration; None if it has none.
+
+    Args:
+        folder: the scenario's.
+
+    Raises:
+        UnreadableError: if it is not readable; naming what was found and expected.
+        AgentReferenceError: if a reference in it is none.
+    """
+    path = folder / CONFIG_NAME
+    try:
+        text = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}") from None
+    try:
+        config = msgspec.toml.decode(text, type=ScenarioConfig)
+        check(config.options)
+        check(list(config.prompts))
+    except (msgspec.MsgspecError, JsonDomainError, UnicodeDecodeError) as error:
+        raise UnreadableError(f"{path}: {error}") from None
+    return msgspec.structs.replace(
+        config,
+        agent=_absolute(config.agent, folder),
+        provider=_absolute(config.provider, folder) if config.provider else "",
+        name=config.name or folder.absolute().name,
+    )
+
+
+def require_config(folder: Path) -> ScenarioConfig:
+    """Read the configuration that a scenario must have to be recorded.
+
+    Raises:
+        UnreadableError: if it has none, or as ``load_config``.
+        AgentReferenceError: as ``load_config``.
+    """
+    config = load_config(folder)
+    if config is None:
+        raise UnreadableError(
+            f"{folder}: found no {CONFIG_NAME}, expected one that names the agent, "
+            "the prompts and the provider"
+        )
+    if not config.provider:
+        raise UnreadableError(
+            f"{folder / CONFIG_NAME}: found no provider, expected the reference of "
+            "what answers model calls while it is recorded"
+        )
+    return config
+
+
+def _absolute(reference: str, folder: Path) -> str:
+    return str(absolute(parse_reference(reference), str(folder.absolute())))

@@ -1,0 +1,66 @@
+"""Running a tool's body: a coroutine in the worker's loop, a plain function in a thread."""
+
+from __future__ import annotations
+
+import traceback
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final
+
+import anyio.to_thread
+
+from nestling.session.errors import ToolArgumentError
+from nestling.session.jsontext import JsonObject
+from nestling.worker.tool import (
+    INVALID_ARGS,
+    TOOL_ERROR,
+    UNKNOWN_TOOL,
+    AnyTool,
+    DelegationTool,
+    Tool,
+    error_result,
+    tool_result,
+)
+from nestling.worker.tool_calls import PendingTool
+
+RUNNING: Final[ContextVar[PendingTool | None]] = ContextVar(
+    "nestling_tool", default=None
+)
+"""The tool call whose body the calling code is in."""
+
+
+async def run_tool(tools: dict[str, AnyTool], call: PendingTool) -> JsonObject:
+    """Run a tool call; whatever it comes to is a result that the model can read.
+
+    Args:
+        tools: the tools that the model was shown, by name.
+        call: what the model asks for.
+    """
+    tool = tools.get(call.name)
+    if tool is None:
+        known = ", ".join(tools) or "none"
+        text = f"there is no tool {call.name!r}, the tools are: {known}"
+        return error_result(call.call_id, "UnknownToolError", UNKNOWN_TOOL, text)
+    try:
+        arguments: Any = tool.read(call.arguments)
+    except ToolArgumentError as error:
+        name = type(error).__name__
+        return error_result(call.call_id, name, INVALID_ARGS, str(error))
+    if isinstance(tool, DelegationTool):
+        text = "run_in_background must be false: a delegation waits for its child"
+        return error_result(call.call_id, "ToolArgumentError", INVALID_ARGS, text)
+    RUNNING.set(call)
+    try:
+        return tool_result(call.call_id, await _called(tool, arguments))
+    except Exception as error:  # noqa: BLE001 - a tool is the user's code
+        traceback.print_exc()
+        name = type(error).__name__
+        text = f"{name}: {error}"
+        return error_result(call.call_id, name, TOOL_ERROR, text)
+
+
+async def _called(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:
+    call = partial(tool.function, **arguments)
+    if tool.is_async:
+        return await call()
+    return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
