@@ -10,24 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nestling.harness.casting_io import cast_of as cast_of
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.record_io import record as record
+    from nestling.harness.record_report import RecordReport as RecordReport
+    from nestling.harness.replay_director import Cast as Cast
     from nestling.harness.replay_io import replay as replay
     from nestling.harness.replay_report import ReplayReport as ReplayReport
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
+    from nestling.harness.scripted_answer import Answer as Answer
+    from nestling.harness.scripted_model_io import ScriptedModel as ScriptedModel
 
 _HOMES = {
-    "Problem": "ledger",
-    "ReplayReport": "replay_report",
-    "Scenario": "scenario",
-    "load_scenario": "scenario_io",
-    "replay": "replay_io",
+    "Answer": "harness.scripted_answer",
+    "Cast": "harness.replay_director",
+    "Problem": "harness.ledger",
+    "RecordReport": "harness.record_report",
+    "ReplayReport": "harness.replay_report",
+    "Scenario": "harness.scenario",
+    "ScriptedModel": "harness.scripted_model_io",
+    "cast_of": "harness.casting_io",
+    "load_scenario": "harness.scenario_io",
+    "record": "harness.record_io",
+    "replay": "harness.replay_io",
 }
 
-__all__ = ["Problem", "ReplayReport", "Scenario", "load_scenario", "replay"]
+__all__ = [
+    "Answer",
+    "Cast",
+    "Problem",
+    "RecordReport",
+    "ReplayReport",
+    "Scenario",
+    "ScriptedModel",
+    "cast_of",
+    "load_scenario",
+    "record",
+    "replay",
+]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"nestling.{_HOMES[name]}"), name)

@@ -16,18 +16,28 @@ is an agent, too, for loops of one's own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from nestling.session.errors import AgentError
 from nestling.session.jsontext import check, is_int0
+from nestling.worker.reply import Reply, Result
 from nestling.worker.retry import RetryPolicy
 from nestling.worker.tool import AnyTool, toolbox
 
-if TYPE_CHECKING:
-    from nestling.worker.turn import Turn
-
 MOST_STEPS: Final = 100
 """How many steps a turn may have by default."""
+
+
+class Steps(Protocol):
+    """What the loop needs of a turn (``nestling.worker.Turn``)."""
+
+    async def stream(self) -> Reply:
+        """Call the model."""
+        ...
+
+    async def run_tools(self, reply: Reply) -> list[Result]:
+        """Run the tools that a message calls."""
+        ...
 
 
 class Agent:
@@ -104,7 +114,7 @@ class Agent:
 
         return reference_of(self)
 
-    async def run_turn(self, turn: Turn) -> None:
+    async def run_turn(self, turn: Steps) -> None:
         """Run one turn.
 
         Raises:

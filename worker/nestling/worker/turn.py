@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from nestling.session.errors import AgentError
 from nestling.session.jsontext import JsonObject
+from nestling.wire.brief import Brief
 from nestling.worker.agent import Agent, split_model
 from nestling.worker.reply import Reply, Result, Seen
 from nestling.worker.retry import RetryPolicy
 from nestling.worker.tool import AnyTool, toolbox
-
-if TYPE_CHECKING:
-    from nestling.worker.live_io import LiveSession
 
 SIDE_CALL: Final = "nestling.worker.side_call:side_call"
 """The agent of the child that a side call is."""
@@ -35,6 +33,35 @@ class Call(NamedTuple):
     system: str | None
     tools: dict[str, AnyTool]
     retry: RetryPolicy
+
+
+class Session(Protocol):
+    """The session that a turn is one of; each verb is told of at ``Turn``'s."""
+
+    id: str
+    brief: Brief
+
+    async def stream(self, call: Call) -> Reply: ...
+
+    async def run_tools(self, reply: Reply) -> list[Result]: ...
+
+    async def delegate(
+        self,
+        prompt: str,
+        key: str | None,
+        fork: bool,
+        agent: Agent | str | None,
+        description: str,
+        options: JsonObject,
+    ) -> Result: ...
+
+    def messages(self) -> list[Seen]: ...
+
+    def append(self, content: str | Sequence[JsonObject], kind: str) -> int: ...
+
+    def replace(
+        self, first: int, last: int, content: str | Sequence[JsonObject]
+    ) -> int: ...
 
 
 def current_turn() -> Turn:
@@ -63,7 +90,7 @@ class Turn:
     """
 
     def __init__(
-        self, session: LiveSession, number: int, prompt: str, agent: Agent | None
+        self, session: Session, number: int, prompt: str, agent: Agent | None
     ) -> None:
         self.number = number
         self.prompt = prompt
