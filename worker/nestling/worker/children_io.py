@@ -14,7 +14,7 @@ from nestling.session.jsontext import JsonObject, check
 from nestling.session.place import Place
 from nestling.wire.agent_reference import absolute, parse_reference
 from nestling.wire.messages import Context
-from nestling.worker.agent import AnyAgent
+from nestling.worker.agent import Agent, AnyAgent
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.references_io import reference_of
 from nestling.worker.reply import Result, result_of
@@ -133,6 +133,11 @@ class Children:
         """Return the reference of what a child runs."""
         if agent is None:
             return self._reference
+        if not (isinstance(agent, str | Agent) or callable(agent)):
+            raise AgentError(
+                "a child runs an Agent, the reference of one or an async function, "
+                f"found {agent!r}"
+            )
         text = agent if isinstance(agent, str) else reference_of(agent)
         return str(absolute(parse_reference(text), self._folder()))
 
