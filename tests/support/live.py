@@ -122,6 +122,7 @@ async def ran(
     launcher: Launcher | None = None,
     limits: Limits | None = None,
     options: JsonObject | None = None,
+    seconds: float = SECONDS,
 ) -> Ran:
     """Run an agent of ``tests/live/agents`` on some prompts, one after the other.
 
@@ -133,10 +134,11 @@ async def ran(
         launcher: how workers start.
         limits: bounds of the run.
         options: what the agent's code is told.
+        seconds: within which it ends.
     """
     model = answers if isinstance(answers, ScriptedModel) else ScriptedModel(answers)
     first, *others = prompts or ("go",)
-    with anyio.fail_after(SECONDS):
+    with anyio.fail_after(seconds):
         async with Driver(
             providers={"m": model, **(providers or {})},
             launcher=warm() if launcher is None else launcher,
