@@ -105,8 +105,9 @@ async def test_a_delegation_from_a_loop_that_is_not_the_sessions() -> None:
 
 
 async def test_what_a_tool_may_not() -> None:
-    answers = [calling(called("misbehaves")), "done"]
-    run = await ran("tools:all_tools", ScriptedModel(answers, by_prompt={"one": "1"}))
+    answer = calling(called("misbehaves"))
+    model = ScriptedModel([answer, "done"], by_prompt={"one": "1"})
+    run = await ran("tools:all_tools", model)
     ((_, text, is_error),) = run.tool_results()
     assert not is_error
     lines = text.splitlines()

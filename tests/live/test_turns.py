@@ -57,12 +57,16 @@ async def test_several_turns() -> None:
     assert said[2].startswith("(3, 'three', 'root', ")
 
 
+OPEN = (
+    "AgentError: a call is open: a session has one at a time, Turn.ask makes side calls"
+)
+
+
 async def test_one_call_at_a_time() -> None:
     run = await ran("turns:streams_twice_at_once", ["hi"])
     assert run.said()[0].splitlines() == [
         "hi",
-        "AgentError: a call is open: a session has one at a time, "
-        "Turn.ask makes side calls",
+        OPEN,
         "AgentError: a message cannot be added while a call is open",
         "AgentError: a message cannot be added while a call is open",
     ]
@@ -138,7 +142,9 @@ async def test_messages_that_cannot_be_logged() -> None:
     told = run.said()[-1].splitlines()
     assert len(told) == 6
     assert told[0].startswith("TypeError: ")
-    assert all(line.startswith("AgentError: the message cannot be") for line in told[1:])
+    assert all(
+        line.startswith("AgentError: the message cannot be") for line in told[1:]
+    )
     assert [m["content"][0]["text"] for m in run.model.requests[0].messages] == ["go"]
     check_tape(run)
 
@@ -232,7 +238,7 @@ async def test_code_hears_of_a_failure_and_goes_on() -> None:
 
 async def test_a_call_is_tried_again() -> None:
     """In the same step, until it succeeds; what failed is not in the request."""
-    answers = [
+    answers: list[Answer | str] = [
         Answer("part of it").fails("SERVER", after=2),
         Answer("y").fails("BUSY", retry_after_ms=30),
         "at last",
@@ -271,6 +277,7 @@ async def test_a_call_that_fails_for_good(agent: str, code: str, calls: int) -> 
 
 async def test_delays_are_the_same_for_the_same_place() -> None:
     """The jitter follows from session, step and retry, so a replay logs it again."""
+    answers: list[Answer | str]
     answers = [Answer("x").fails("SERVER"), Answer("x").fails("SERVER"), "z"]
     delays = []
     with anyio.fail_after(SECONDS):
