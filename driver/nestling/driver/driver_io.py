@@ -191,7 +191,8 @@ def _reference(agent: object) -> str:
 
 
 def _prompts(prompt: str | Prompt | Sequence[str]) -> list[Prompt]:
-    if not isinstance(prompt, str) and any(isinstance(each, str) for each in prompt):
+    is_list = isinstance(prompt, list | tuple)
+    if is_list and any(isinstance(each, str) for each in prompt):
         return [prompt_blocks(each) for each in prompt]
     return [prompt_blocks(prompt)]
 
