@@ -54,6 +54,10 @@ class Hanging:
             self.has_ended = True
 
 
+def _fail() -> None:
+    raise Planted
+
+
 def driver_of(provider: Any) -> Driver:
     return Driver(providers={"m": provider}, launcher=warm())
 
@@ -260,11 +264,11 @@ def test_leaving_the_synchronous_driver_with_an_error() -> None:
     with pytest.raises(Planted), driver:  # noqa: PT012 - the block is what is left
         run = driver.start(AGENT, "go")
         assert hanging.begun.wait(SECONDS)
-        raise Planted
+        _fail()
 
         run = driver.start(AGENT, "go")
         assert hanging.begun.wait(SECONDS)
-        raise Planted
+        _fail()
     assert hanging.has_ended
     assert run.logs["/"].events[-1].type == "turn/end"
 
