@@ -24,7 +24,7 @@ from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.errors import LaunchError, WireError
 from nestling.session.event import Event
-from nestling.wire.messages import Delegate, ToHub
+from nestling.wire.messages import Chunks, Close, Create, Delegate, ToHub, ToWorker
 from nestling.worker.process_io import EXIT_ORPHANED
 from support.processes import needs_linux
 from support.runs import Watched, kinds, loaded, on_each_message
@@ -79,6 +79,25 @@ async def test_a_watcher_that_fails(text: str) -> None:
 
     with anyio.fail_after(20), pytest.raises(Planted):
         await replay(load_scenario(MIXED), watch=watch)
+
+
+@pytest.mark.parametrize("kind", [Create, Chunks, Close])
+async def test_what_cannot_be_sent_ends_that_session_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: type[ToWorker]
+) -> None:
+    encode = hub_io.encode
+
+    def refuse(message: ToWorker, body: bytes = b"") -> list[bytes]:
+        if isinstance(message, kind) and message.sid == 1:
+            raise WireError("it is too large")
+        return encode(message, body)
+
+    monkeypatch.setattr(hub_io, "encode", refuse)
+    with anyio.fail_after(20):
+        report = await replay(load_scenario(MIXED), Bounds(5, 20))
+    # Its parent is told, which was not recorded; the next child comes after that.
+    assert kinds(report.problems) == [("worker-lost", "/t2s1b1"), ("log-differs", "/")]
+    assert report.problems[0].message.startswith("protocol: it is too large (")
 
 
 async def test_nothing_is_started_after_the_run_broke(
