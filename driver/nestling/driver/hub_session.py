@@ -56,6 +56,7 @@ class HubSession:
         observed: how many events the director was shown.
         step: the tool calls of the open step and what was asked about them.
         gap_at: the event that was asked for again, until it comes.
+        cancels: why its turn is cancelled, by the length of the log where that is.
         has_result: whether its worker has said that it is done.
         ended_by: what ends it, if it does not end by itself.
         stop_reason: why the driver ends it, if it does.
@@ -83,6 +84,7 @@ class HubSession:
         self.path = path
         self.depth = depth
         self.parentage = parentage
+        self.cancels = {stop.length: stop.cause for stop in creation.stops.cancels}
         self.children: list[HubSession] = []
         self.state = State.STARTING
         self.pid: int | None = None

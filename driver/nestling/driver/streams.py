@@ -59,7 +59,9 @@ class OpenCall:
             return None
         texts, size = [], 0
         first = self.served
-        for text in self.answer.chunks.texts[first:]:
+        all_texts = self.answer.chunks.texts
+        for number in range(first, len(all_texts)):
+            text = all_texts[number]
             texts.append(text)
             size += len(text) + 1
             if size >= min(self.window.bytes, MESSAGE_BYTES):
