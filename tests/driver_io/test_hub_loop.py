@@ -24,6 +24,7 @@ from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.errors import LaunchError, WireError
 from nestling.session.event import Event
+from nestling.wire.codec import encode
 from nestling.wire.messages import Chunks, Close, Create, Delegate, ToHub, ToWorker
 from nestling.worker.process_io import EXIT_ORPHANED
 from support.processes import needs_linux
@@ -83,10 +84,8 @@ async def test_a_watcher_that_fails(text: str) -> None:
 
 @pytest.mark.parametrize("kind", [Create, Chunks, Close])
 async def test_what_cannot_be_sent_ends_that_session_alone(
-    monkeypatch: pytest.MonkeyPatch, kind: type[ToWorker]
+    monkeypatch: pytest.MonkeyPatch, kind: type[Create | Chunks | Close]
 ) -> None:
-    encode = hub_io.encode
-
     def refuse(message: ToWorker, body: bytes = b"") -> list[bytes]:
         if isinstance(message, kind) and message.sid == 1:
             raise WireError("it is too large")

@@ -254,11 +254,11 @@ def test_a_tree_that_is_aborted_while_most_of_it_waits() -> None:
 class Read(list[bytes]):
     """The texts of chunks, and how many were read."""
 
-    count = 0
+    seen = 0
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        self.count += len(found) if isinstance(index, slice) else 1
+        self.seen += len(found) if isinstance(index, slice) else 1
         return found
 
 
@@ -280,4 +280,4 @@ def test_an_answer_that_is_taken_in_small_pieces() -> None:
     assert kit.session(0).call is not None
     served = [s for s in kit.sent("w0") if isinstance(s.message, Chunks)]
     assert len(served) == len(chunks) == 200
-    assert read.count <= 400
+    assert read.seen <= 400
