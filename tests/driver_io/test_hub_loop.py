@@ -14,7 +14,7 @@ from nestling.driver import hub_io, run_directory_io, run_io, workers_io
 from nestling.driver.director import Answer, CallRequest
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
-from nestling.driver.instructions import Notice
+from nestling.driver.instructions import HubEvent, Notice
 from nestling.driver.launcher_io import ExecLauncher
 from nestling.driver.run_io import run_tree
 from nestling.driver.store_io import Writer
@@ -195,6 +195,30 @@ async def test_a_worker_that_cannot_be_ended(
     # It ends at its lifeline now, which a process that hangs in the kernel would not.
     assert len(set(refused)) == 1
     assert refused[0]._process.wait(20) == EXIT_ORPHANED
+
+
+async def test_what_moves_the_run_is_told_from_what_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time without progress begins anew with each event that brings some."""
+    tell = HubLoop._tell
+    long_ago = -1.0
+    seen: set[tuple[bool, bool]] = set()
+
+    def told(self: HubLoop, event: HubEvent) -> None:
+        before, since = self._hub.tree.progress, self._last_progress
+        self._last_progress = long_ago
+        tell(self, event)
+        is_new = self._last_progress != long_ago
+        seen.add((self._hub.tree.progress != before, is_new))
+        self._last_progress = self._last_progress if is_new else since
+
+    monkeypatch.setattr(HubLoop, "_tell", told)
+    director = ReplayDirector(loaded(tmp_path, "spawn_and_fork"))
+    with anyio.fail_after(20):
+        end = await run_tree(director, ExecLauncher())
+    assert end.ending == "done"
+    assert seen == {(True, True), (False, False)}
 
 
 async def test_a_hub_that_did_not_run_judges_nobody(
