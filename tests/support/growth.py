@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from typing import Any
 
 
 def lines_by_function(act: Callable[[], object]) -> Counter[str]:
-    """Count the lines that something runs, for each function of each file."""
+    """Count the lines that something runs, for each function of each file.
+
+    Garbage is not collected meanwhile: that would run other tests' lines.
+    """
     count: Counter[tuple[str, str]] = Counter()
 
     def trace(frame: FrameType, event: str, _arg: Any) -> Any:
@@ -19,12 +23,15 @@ def lines_by_function(act: Callable[[], object]) -> Counter[str]:
             count[code.co_filename, code.co_qualname] += 1
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         act()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     named: Counter[str] = Counter()
     for (file, function), lines in count.items():
         named[f"{file.rsplit('/', 1)[-1]} {function}"] += lines
