@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from types import ModuleType
 
+import anyio
 import pytest
 
 from nestling.driver import Driver, SyncDriver
@@ -24,7 +24,12 @@ def blocks(language: str) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     """The page's modules, in the files that it names."""
     agent, run, stream, panel, model = blocks("python")
-    files = {"harbour.py": agent + panel, "model.py": model, "program.py": stream + run}
+    files = {
+        "harbour.py": agent + panel,
+        "model.py": model,
+        "stream.py": stream,
+        "program.py": stream + run,
+    }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "scenario").mkdir()
@@ -64,7 +69,7 @@ def test_the_program(
 
 
 def test_without_an_event_loop(folder: Path) -> None:
-    stream = loaded(folder, "program.py").my_stream
+    stream = loaded(folder, "stream.py").my_stream
     with SyncDriver(providers={"openai": stream}) as driver:
         agent = loaded(folder, "harbour.py").keeper
         result = driver.start(agent, "How deep is berth 7a?").result()
@@ -76,7 +81,7 @@ async def test_a_loop_of_ones_own(folder: Path) -> None:
     model = ScriptedModel(lambda request: f"heard {len(request.messages)}")
     async with Driver(providers={"*": model}) as driver:
         run = await driver.start(f"{folder / 'harbour.py'}:panel", "Shall we?")
-        async with asyncio.timeout(50):
+        with anyio.fail_after(50):
             result = await run.result()
         logs = await run.close()
     assert result.text == "heard 2"

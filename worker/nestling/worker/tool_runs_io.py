@@ -11,7 +11,8 @@ import anyio.to_thread
 
 from nestling.session.errors import ToolArgumentError
 from nestling.session.jsontext import JsonObject
-from nestling.worker.tool import (
+from nestling.worker.tool_calls import PendingTool
+from nestling.worker.tools import (
     INVALID_ARGS,
     TOOL_ERROR,
     UNKNOWN_TOOL,
@@ -21,7 +22,6 @@ from nestling.worker.tool import (
     error_result,
     tool_result,
 )
-from nestling.worker.tool_calls import PendingTool
 
 RUNNING: Final[ContextVar[PendingTool | None]] = ContextVar(
     "nestling_tool", default=None
