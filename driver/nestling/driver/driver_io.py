@@ -110,14 +110,15 @@ class Driver:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         """End every run: orderly what has nothing left to do, now what still works."""
         with anyio.CancelScope(shield=True):
             for run in self._runs:
                 run.release_or_abort(is_hasty=error is not None)
             for run in self._runs:
                 await run.ended()
-        return await self._stack.__aexit__(kind, error, traceback)
+        # Nothing is left to be cancelled: what the caller raised is raised as it is.
+        await self._stack.__aexit__(None, None, None)
 
     async def start(
         self,
