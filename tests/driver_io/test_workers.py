@@ -30,7 +30,7 @@ class Ended:
     """A process that has ended before anybody looked.
 
     Attributes:
-        looks: how often somebody asked whether it had succeeded.
+        looks: how often somebody asked whether it had failed.
     """
 
     pid = os.getpid()
@@ -51,11 +51,11 @@ class Ended:
         """Tell that it has."""
         return True
 
-    def has_succeeded(self) -> bool:
+    def has_failed(self) -> bool:
         """Tell whether it has, and count."""
         self.looks += 1
         self.on_look(self.looks)
-        return self.code == 0
+        return self.code != 0
 
     def kill(self) -> None:
         """Leave it."""

@@ -203,7 +203,7 @@ class Workers:
             return  # it was reaped when the run was closed
         voice = running.voice
         is_silent = voice.heard == heard_before
-        is_quiet = is_silent and not running.process.has_succeeded()
+        is_quiet = is_silent and running.process.has_failed()
         if is_quiet or voice.has_said_bye or self._loop.time() > deadline:
             self._reap(launch)
             return

@@ -23,6 +23,15 @@ def stop_signals() -> list[signal.Signals]:
     return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]
 
 
+def hear_of_children() -> None:
+    """Let the exits of children be collected, whatever this program was started with.
+
+    With SIGCHLD ignored the kernel reaps them, and nobody learns how they ended.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 @contextmanager
 def exits_when_interrupted() -> Iterator[None]:
     """Raise ``SystemExit`` where a signal arrives; after the body, ignore them all.
