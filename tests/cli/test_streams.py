@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from nestling.harness import cli
 from support.processes import NESTLING, needs_linux, run_nestling
-from support.scenarios import MIXED, composed, saying
+from support.scenarios import MIXED, composed, saying, with_children
 
 pytestmark = needs_linux
 
@@ -196,7 +196,7 @@ def test_directories_for_a_run_that_are_not_there(
 # --- limits --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [6, 14, 24])
+@pytest.mark.parametrize("limit", [6, 14, 24, 36])
 def test_too_few_descriptors(small: Path, limit: int) -> None:
     """libzmq would end the process with an abort; nobody gets that far."""
     command = [
@@ -213,6 +213,25 @@ def test_too_few_descriptors(small: Path, limit: int) -> None:
     assert b"Traceback" not in result.stderr
     assert (result.returncode, printed["verdict"]) == (2, "error")
     assert "Too many open files" in printed["error"]
+
+
+def _limited(limit: int, *arguments: object) -> subprocess.CompletedProcess[bytes]:
+    script = f'ulimit -n {limit}; exec "$0" "$@"'
+    command = ["sh", "-c", script, *NESTLING, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, timeout=50, check=False)
+
+
+@pytest.mark.parametrize("limit", [54, 58, 62])
+def test_too_few_descriptors_for_all_children(tmp_path: Path, limit: int) -> None:
+    """Those that there is room for run; connections come later than launches."""
+    result = _limited(limit, "replay", with_children(tmp_path / "wide", 60, at_once=60))
+    assert (result.returncode, result.stderr) == (1, b"")
+    assert b"Too many open files" in result.stdout
+
+
+def test_one_child_after_the_other_takes_no_more_descriptors(tmp_path: Path) -> None:
+    result = _limited(64, "replay", with_children(tmp_path / "long", 40, at_once=1))
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_the_program_is_the_script_and_the_module() -> None:
