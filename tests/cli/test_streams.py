@@ -53,6 +53,49 @@ def test_nothing_can_be_said_at_all(tmp_path: Path) -> None:
     assert result.returncode == 2
 
 
+FULL = b"nestling: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "full", "code", "said"),
+    [
+        (["--help"], "stdout", 2, FULL),
+        (["replay", "--help"], "stdout", 2, FULL),
+        ([], "stderr", 2, b""),
+        (["replay", "--json"], "stderr", 2, None),
+    ],
+)
+def test_help_for_which_there_is_no_room(
+    arguments: list[str], full: str, code: int, said: bytes | None
+) -> None:
+    other = "stdout" if full == "stderr" else "stderr"
+    with Path("/dev/full").open("wb") as stream:
+        result = run_nestling(*arguments, **{full: stream})
+    assert result.returncode == code
+    if said is None:
+        assert json.loads(result.stdout)["verdict"] == "error"
+    else:
+        assert getattr(result, other) == said
+
+
+def test_help_that_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = run_nestling("--help", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_bad_call_without_stderr() -> None:
+    """What is for a person is not put among what is for a program."""
+    command = ["sh", "-c", 'exec "$0" "$@" 2>&-', *NESTLING, "replay", "--json"]
+    result = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    assert result.returncode == 2
+    assert json.loads(result.stdout)["verdict"] == "error"
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_were_never_open(small: Path, closed: str) -> None:
     """Low descriptors become sockets and pipes of the run; nobody mixes them up."""
