@@ -86,8 +86,11 @@ class WorkerProcess(Protocol):
         """Tell whether the process has ended; it is not reaped yet."""
         ...
 
-    def has_succeeded(self) -> bool:
-        """Tell whether it has ended with exit code 0; it is not reaped yet."""
+    def has_failed(self) -> bool:
+        """Tell whether it has ended, and is known not to have ended well.
+
+        It is not reaped yet.
+        """
         ...
 
     def kill(self) -> None:

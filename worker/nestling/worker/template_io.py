@@ -46,7 +46,7 @@ from nestling.wire.fork import (
 )
 from nestling.worker.agents import pilot_for
 from nestling.worker.channel_io import Channel
-from nestling.worker.kernel_io import adopt_orphans, call_myself
+from nestling.worker.kernel_io import adopt_orphans, call_myself, hear_of_children
 from nestling.worker.offspring_io import Offspring
 from nestling.worker.prologue_io import LIFELINE, Surroundings, become_worker, flush
 from nestling.worker.rehearsal import rehearse
@@ -70,6 +70,7 @@ def main(arguments: list[str]) -> int:
         return 2
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hear_of_children()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     adopt_orphans()
     call_myself("nestling:template")
@@ -249,8 +250,9 @@ def _undo(pid: int, pidfds: list[int]) -> None:
     for pidfd in pidfds:
         os.close(pidfd)
     if pid:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
