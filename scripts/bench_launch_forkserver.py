@@ -91,6 +91,9 @@ class _Process:
     def has_succeeded(self) -> bool:
         return self._process.exitcode == 0
 
+    def has_failed(self) -> bool:
+        return self._process.exitcode not in (None, 0)
+
     def kill(self) -> None:
         self._process.kill()
 
