@@ -22,7 +22,7 @@ from nestling.session.errors import AgentError
 from nestling.session.jsontext import check, is_int0
 from nestling.worker.reply import Reply, Result
 from nestling.worker.retry import RetryPolicy
-from nestling.worker.tool import AnyTool, toolbox
+from nestling.worker.tools import AnyTool, toolbox
 
 MOST_STEPS: Final = 100
 """How many steps a turn may have by default."""

@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from nestling.session.errors import ToolArgumentError
 from nestling.session.jsontext import JsonObject
-from nestling.worker.tool import (
+from nestling.worker.tools import (
     INVALID_ARGS,
     TOOL_ERROR,
     UNKNOWN_TOOL,

@@ -16,7 +16,7 @@ from nestling.wire.brief import Brief
 from nestling.worker.agent import Agent, split_model
 from nestling.worker.reply import Reply, Result, Seen
 from nestling.worker.retry import RetryPolicy
-from nestling.worker.tool import AnyTool, toolbox
+from nestling.worker.tools import AnyTool, toolbox
 
 SIDE_CALL: Final = "nestling.worker.side_call:side_call"
 """The agent of the child that a side call is."""
