@@ -24,9 +24,9 @@ from nestling.worker.children_io import Children
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.reply import Reply, Result, Seen, result_of
-from nestling.worker.tools import DelegationTool, error_result
 from nestling.worker.tool_calls import PendingTool
 from nestling.worker.tool_runs_io import RUNNING, run_tool
+from nestling.worker.tools import DelegationTool, error_result
 from nestling.worker.turn import CURRENT, Call, Turn
 
 ABORTED: Final = "ABORTED"

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from nestling.session.errors import ToolArgumentError
 from nestling.session.jsontext import JsonObject
+from nestling.worker.tool_calls import PendingTool
 from nestling.worker.tools import (
     INVALID_ARGS,
     TOOL_ERROR,
@@ -21,7 +22,6 @@ from nestling.worker.tools import (
     error_result,
     tool_result,
 )
-from nestling.worker.tool_calls import PendingTool
 
 RUNNING: Final[ContextVar[PendingTool | None]] = ContextVar(
     "nestling_tool", default=None
