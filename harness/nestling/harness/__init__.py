@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
     from nestling.harness.scripted_answer import Answer as Answer
+    from nestling.harness.scripted_answer import last_user_text as last_user_text
     from nestling.harness.scripted_model_io import ScriptedModel as ScriptedModel
 
 _HOMES = {
@@ -37,6 +38,7 @@ _HOMES = {
     "ScriptedModel": "harness.scripted_model_io",
     "cast_of": "harness.casting_io",
     "fork_call": "harness.compose_stream",
+    "last_user_text": "harness.scripted_answer",
     "load_scenario": "harness.scenario_io",
     "reasoning": "harness.compose_stream",
     "record": "harness.record_io",
@@ -56,6 +58,7 @@ __all__ = [
     "ScriptedModel",
     "cast_of",
     "fork_call",
+    "last_user_text",
     "load_scenario",
     "reasoning",
     "record",
