@@ -20,7 +20,7 @@ from support.processes import (
     pidfds,
     spied,
 )
-from support.scenarios import composed, hanging
+from support.scenarios import MIXED, composed, hanging
 
 pytestmark = needs_linux
 
@@ -128,6 +128,39 @@ def test_while_the_program_is_loaded(number: signal.Signals) -> None:
         f"        if name == 'typer': os.kill(os.getpid(), {number})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "sys.argv[1:] = ['replay', 'nothing']\n"
+        "from nestling.harness.__main__ import main; main()\n"
+    )
+    result = subprocess.run(
+        [NESTLING[0], "-c", code], capture_output=True, timeout=20, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (130, b"", b"")
+
+
+SWALLOWED = {
+    "finalizer": "class It:\n    def __del__(self): stop()\nIt()",
+    "name": "class Name:\n    def __set_name__(self, *_): stop()\n"
+    "class It:\n    name = Name()",
+    "handler": "try:\n    stop()\nexcept BaseException:\n    pass",
+    "callback": "import gc\ngc.callbacks.append(lambda *_: stop())\n"
+    "gc.collect()\ngc.callbacks.clear()",
+}
+
+
+@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize("where", SWALLOWED)
+@pytest.mark.parametrize("scenario", [MIXED, "nothing"])
+def test_a_signal_where_an_exception_is_lost_or_changed(
+    number: signal.Signals, where: str, scenario: object
+) -> None:
+    """Python prints those of finalizers and goes on; some modules catch all."""
+    code = (
+        "import os, sys\n"
+        f"def stop(): os.kill(os.getpid(), {number})\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'typer': exec({SWALLOWED[where]!r}, globals())\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"sys.argv[1:] = ['replay', {str(scenario)!r}]\n"
         "from nestling.harness.__main__ import main; main()\n"
     )
     result = subprocess.run(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +14,7 @@ import pytest
 
 from nestling.harness.interrupts_io import (
     exits_when_interrupted,
+    is_interrupted,
     stop_signals,
     unless_interrupted,
 )
@@ -46,6 +49,36 @@ def test_a_program_that_ends_is_not_disturbed_either() -> None:
     with exits_when_interrupted():
         assert signal.SIG_IGN not in _handlers()
     assert _handlers() == [signal.SIG_IGN] * 3
+
+
+def test_a_signal_whose_exception_was_lost() -> None:
+    async def work() -> str:
+        pytest.fail("it was begun")
+
+    def body() -> None:
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        assert is_interrupted()
+        assert asyncio.run(unless_interrupted(work)) is None
+
+    with pytest.raises(SystemExit) as caught, exits_when_interrupted():
+        body()
+    assert caught.value.code == 130
+    assert not is_interrupted()
+
+
+def test_what_else_is_lost_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    class Lost:
+        def __del__(self) -> None:
+            raise ValueError
+
+    with exits_when_interrupted():
+        Lost()
+    assert len(told) == 1
+    assert sys.unraisablehook == told.append
 
 
 def test_work_that_nobody_disturbs() -> None:

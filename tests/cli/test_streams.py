@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from nestling.harness import cli
 from support.processes import NESTLING, needs_linux, run_nestling
-from support.scenarios import MIXED, composed, saying
+from support.scenarios import MIXED, composed, saying, with_children
 
 pytestmark = needs_linux
 
@@ -51,6 +51,49 @@ def test_nothing_can_be_said_at_all(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         result = run_nestling("replay", tmp_path, stdout=full, stderr=full)
     assert result.returncode == 2
+
+
+FULL = b"nestling: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "full", "code", "said"),
+    [
+        (["--help"], "stdout", 2, FULL),
+        (["replay", "--help"], "stdout", 2, FULL),
+        ([], "stderr", 2, b""),
+        (["replay", "--json"], "stderr", 2, None),
+    ],
+)
+def test_help_for_which_there_is_no_room(
+    arguments: list[str], full: str, code: int, said: bytes | None
+) -> None:
+    other = "stdout" if full == "stderr" else "stderr"
+    with Path("/dev/full").open("wb") as stream:
+        result = run_nestling(*arguments, **{full: stream})
+    assert result.returncode == code
+    if said is None:
+        assert json.loads(result.stdout)["verdict"] == "error"
+    else:
+        assert getattr(result, other) == said
+
+
+def test_help_that_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = run_nestling("--help", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_a_bad_call_without_stderr() -> None:
+    """What is for a person is not put among what is for a program."""
+    command = ["sh", "-c", 'exec "$0" "$@" 2>&-', *NESTLING, "replay", "--json"]
+    result = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    assert result.returncode == 2
+    assert json.loads(result.stdout)["verdict"] == "error"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
@@ -157,23 +200,29 @@ def _snapshot(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     return {
         path.name: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
         for path in sorted(folder.iterdir())
+        if path.name != "__pycache__"  # Python's own, where an agent was imported
     }
 
 
+@pytest.mark.parametrize("agent", [(), ("--agent", "tape")])
 @pytest.mark.parametrize("is_read_only", [False, True])
 def test_a_replay_writes_nothing_into_the_scenario(
-    tmp_path: Path, is_read_only: bool
+    tmp_path: Path,
+    is_read_only: bool,
+    agent: tuple[str, ...],
 ) -> None:
     folder = tmp_path / "mixed"
-    shutil.copytree(MIXED, folder)
+    shutil.copytree(MIXED, folder, ignore=shutil.ignore_patterns("__pycache__"))
     if is_read_only:
         for path in folder.iterdir():
             path.chmod(0o444)
         folder.chmod(0o555)
-    before = (_snapshot(folder), folder.stat().st_mtime_ns)
-    result = CliRunner().invoke(cli.app, ["replay", str(folder)])
+    before, changed = _snapshot(folder), folder.stat().st_mtime_ns
+    result = CliRunner().invoke(cli.app, ["replay", str(folder), *agent])
     assert result.exit_code == 0
-    assert (_snapshot(folder), folder.stat().st_mtime_ns) == before
+    assert _snapshot(folder) == before
+    if agent:
+        assert folder.stat().st_mtime_ns == changed
     folder.chmod(0o755)
 
 
@@ -196,7 +245,7 @@ def test_directories_for_a_run_that_are_not_there(
 # --- limits --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [6, 14, 24])
+@pytest.mark.parametrize("limit", [6, 14, 24, 36])
 def test_too_few_descriptors(small: Path, limit: int) -> None:
     """libzmq would end the process with an abort; nobody gets that far."""
     command = [
@@ -213,6 +262,25 @@ def test_too_few_descriptors(small: Path, limit: int) -> None:
     assert b"Traceback" not in result.stderr
     assert (result.returncode, printed["verdict"]) == (2, "error")
     assert "Too many open files" in printed["error"]
+
+
+def _limited(limit: int, *arguments: object) -> subprocess.CompletedProcess[bytes]:
+    script = f'ulimit -n {limit}; exec "$0" "$@"'
+    command = ["sh", "-c", script, *NESTLING, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, timeout=50, check=False)
+
+
+@pytest.mark.parametrize("limit", [54, 58, 62])
+def test_too_few_descriptors_for_all_children(tmp_path: Path, limit: int) -> None:
+    """Those that there is room for run; connections come later than launches."""
+    result = _limited(limit, "replay", with_children(tmp_path / "wide", 60, at_once=60))
+    assert (result.returncode, result.stderr) == (1, b"")
+    assert b"Too many open files" in result.stdout
+
+
+def test_one_child_after_the_other_takes_no_more_descriptors(tmp_path: Path) -> None:
+    result = _limited(64, "replay", with_children(tmp_path / "long", 40, at_once=1))
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_the_program_is_the_script_and_the_module() -> None:

@@ -30,7 +30,7 @@ class Ended:
     """A process that has ended before anybody looked.
 
     Attributes:
-        looks: how often somebody asked whether it had succeeded.
+        looks: how often somebody asked whether it had failed.
     """
 
     pid = os.getpid()
@@ -51,11 +51,11 @@ class Ended:
         """Tell that it has."""
         return True
 
-    def has_succeeded(self) -> bool:
+    def has_failed(self) -> bool:
         """Tell whether it has, and count."""
         self.looks += 1
         self.on_look(self.looks)
-        return self.code == 0
+        return self.code != 0
 
     def kill(self) -> None:
         """Leave it."""
@@ -301,6 +301,24 @@ async def test_what_fails_at_the_end_is_not_told(run: RunDirectory) -> None:
     await watch.workers.close()
     await asyncio.sleep(0)
     assert watch.failures.empty()
+
+
+async def test_descriptors_are_left_for_those_that_start(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection comes late, and libzmq aborts if there is no room for it."""
+    counts: list[int] = []
+    monkeypatch.setattr(workers_io, "require_descriptors", counts.append)
+    watch = Watch(run, Ended(0))
+    watch.launcher.waits = True
+    for launch in ("w0", "w1", "w2"):
+        watch.workers.start(launch)
+    watch.launcher.on_started(watch.launcher.process)
+    watch.workers.start("w3")
+    watch.workers.heard_from("w2", was_last=False)
+    watch.launcher.on_failed(LaunchError("no"))
+    watch.workers.start("w4")
+    assert counts == [20, 24, 28, 29, 28]
 
 
 # --- the wrong peer ---------------------------------------------------------------

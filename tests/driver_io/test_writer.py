@@ -103,6 +103,36 @@ def test_a_file_that_cannot_be_created(tmp_path: Path) -> None:
     assert "cannot create: No such file or directory" in outcome.problem
 
 
+def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
+    """However many sessions there are, and each goes on where it was."""
+    with _writing(tmp_path) as (writer, outcomes):
+        for length in range(1, 4):
+            for sid in range(12):
+                writer.write(_batch(sid, length - 1, length, has_header=length == 1))
+                assert outcomes.get(timeout=20) == Durable(sid, length)
+                assert _open_in(tmp_path) == min(12 * (length - 1) + sid + 1, 4)
+    assert _open_in(tmp_path) == 0
+    for sid in range(12):
+        assert len(read_file(tmp_path / f"{sid:04}.jsonl").events) == 3
+
+
+def _open_in(folder: Path) -> int:
+    fds = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return sum(os.path.realpath(fd).startswith(f"{folder}/") for fd in fds)
+
+
+def test_a_file_that_cannot_be_opened_again(tmp_path: Path) -> None:
+    with _writing(tmp_path) as (writer, outcomes):
+        for sid in range(5):
+            writer.write(_batch(sid, 0, 1, has_header=True))
+            assert outcomes.get(timeout=20) == Durable(sid, 1)
+        (tmp_path / "0000.jsonl").unlink()
+        writer.write(_batch(0, 1, 2))
+        outcome = outcomes.get(timeout=20)
+    assert isinstance(outcome, NotDurable)
+    assert "cannot open again: No such file or directory" in outcome.problem
+
+
 # --- in a run ------------------------------------------------------------------
 
 

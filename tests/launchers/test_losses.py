@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,7 +17,7 @@ import pytest
 from nestling.driver import template_port_io
 from nestling.driver.exits import TEMPLATE_LOST, Exit
 from nestling.driver.hub_io import Bounds
-from nestling.driver.template_io import Template
+from nestling.driver.template_io import Template, receive
 from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.driver.template_pool_io import TemplateBounds
 from nestling.harness.replay_io import replay
@@ -244,6 +246,49 @@ async def test_a_template_that_never_gets_ready(
             "1 templates were lost within 60 s; the last one: "
             "the template was not ready within 0.1 s"
         )
+
+
+# --- no room -------------------------------------------------------------------------
+
+
+def _without_descriptors(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """Receive as the kernel does where the table is full."""
+    data, fds = receive(sock)
+    for fd in fds:
+        os.close(fd)
+    return data, []
+
+
+async def test_a_pidfd_for_which_there_was_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_port_io, "receive", _without_descriptors)
+    async with at_work(TemplateLauncher(entry=MUTE), tmp_path) as bench:
+        process = await bench.start()
+        assert process.launcher == "template"
+        process.kill()
+        assert (await bench.exit_of(process)).signal == "SIGKILL"
+
+
+async def test_a_worker_that_there_is_no_room_to_hold_on_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not started as far as anybody is concerned, and ends by itself."""
+
+    def full(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    problem = "^cannot hold on to a worker: Too many open files$"
+    async with at_work(TemplateLauncher(), tmp_path) as bench:
+        await bench.start()
+        with monkeypatch.context() as patch:
+            patch.setattr(template_port_io, "receive", _without_descriptors)
+            patch.setattr(os, "pidfd_open", full)
+            with pytest.raises(LaunchError, match=problem):
+                await bench.start()
+        others = _children(bench.template) - {p.pid for p in bench.processes}
+        with pidfds(*others) as fds:
+            assert have_ended(fds, 20)
 
 
 # --- whole runs ----------------------------------------------------------------------

@@ -46,6 +46,10 @@ kept.execute('create table x (y)')
         "import os, signal\nif not os.fork():\n    signal.pause()",
         "left a process at import",
     ),
+    "signal": (
+        "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+        "took SIGCHLD at import",
+    ),
     "denied": ("import grpc", "loaded grpc, which does not bear a fork, at import"),
 }
 
@@ -60,7 +64,7 @@ FAILURES: Final[dict[str, tuple[str, str]]] = {
 #: What is the end of the template itself.
 ENDS: Final[dict[str, tuple[str, str]]] = {
     "exit": ("import os\nprint('bye', flush=True)\nos._exit(3)", "(exit code 3: bye)"),
-    "signal": ("import os\nos.kill(os.getpid(), 9)", "(SIGKILL)"),
+    "kill": ("import os\nos.kill(os.getpid(), 9)", "(SIGKILL)"),
 }
 
 

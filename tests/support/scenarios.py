@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from compose.trees import TREES
-from nestling.harness.compose import Composer, Tree, text
+from nestling.harness.compose import Composer, Tree, spawn_call, text
 from nestling.harness.scenario_write_io import write_scenario
 from nestling.session.jsontext import JsonObject
 from support.logs import Log, write_folder
@@ -31,6 +31,26 @@ def saying(folder: Path, said: str) -> Path:
     root = Composer("é😀", 1_000)
     root.turn("Begin.")
     root.says(text(said))
+    root.end()
+    write_scenario(folder, Tree(root).files())
+    return folder
+
+
+def with_children(folder: Path, count: int, *, at_once: int) -> Path:
+    """Write a root that spawns so many children, a step at a time."""
+    root = Composer("root", 1_000)
+    root.turn("Begin.")
+    for first in range(0, count, at_once):
+        calls = [spawn_call(f"c{first + n}", f"Say {n}") for n in range(at_once)]
+        children = [root.spawn(call) for call in root.says(*calls)]
+        for child in children:
+            child.turn()
+            child.says(text("word"))
+            child.end()
+        for child in children:
+            root.returns(child)
+        root.step()
+    root.says(text("all"))
     root.end()
     write_scenario(folder, Tree(root).files())
     return folder

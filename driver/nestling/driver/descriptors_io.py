@@ -1,7 +1,8 @@
 """Descriptors: whether there are enough, before libzmq finds out.
 
 libzmq ends the whole process when it runs out of them, whoever else lives in it. So a
-run, and each launch, first makes sure that some are left.
+run, and each launch, first makes sure that some are left, beside those that launches
+before it are still going to take.
 """
 
 from __future__ import annotations
@@ -11,10 +12,15 @@ from typing import Final
 
 from nestling.session.errors import LaunchError
 
-DESCRIPTORS: Final = 24
-"""So many must be free for a run to start."""
-LAUNCH_DESCRIPTORS: Final = 16
-"""So many must be free for a worker to start: its own few, and a reserve."""
+DESCRIPTORS: Final = 32
+"""So many must be free for a run to start: its own dozen, and those of a worker."""
+RESERVE: Final = 16
+"""So many must be left beside those of workers: for the store's files, a template, and
+what is open for a moment only."""
+STARTING: Final = 4
+"""So many does a worker take that is being started: a pipe, a pidfd, a connection."""
+CONNECTING: Final = 1
+"""So many does one take that runs and has not been heard of."""
 
 
 def require_descriptors(count: int) -> None:

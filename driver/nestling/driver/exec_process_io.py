@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Final
 
-from nestling.driver.exits import Exit, Usage
+from nestling.driver.exits import UNCOLLECTED, Exit, Usage
 from nestling.driver.marks_io import end_marked
 
 POLL: Final = 0.05
@@ -84,15 +84,15 @@ class ExecProcess:
         except ChildProcessError:
             return True  # somebody else in this process has reaped it
 
-    def has_succeeded(self) -> bool:
-        """Tell whether it has ended with exit code 0, without reaping it."""
+    def has_failed(self) -> bool:
+        """Tell whether it has ended, and is known not to have ended well."""
         try:
             waited = self._waited()
         except ChildProcessError:
             return False
         if waited is None:
             return False
-        return (waited.si_code, waited.si_status) == (os.CLD_EXITED, 0)
+        return (waited.si_code, waited.si_status) != (os.CLD_EXITED, 0)
 
     def _waited(self) -> os.waitid_result | None:
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -123,7 +123,7 @@ class ExecProcess:
             _, status, usage = os.wait4(self.pid, 0)
         except ChildProcessError:
             self._process.returncode = 0  # what `subprocess` says then
-            return Exit(None, None, cause="reaped by another part of the driver")
+            return Exit(None, None, cause=UNCOLLECTED)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         return exit_of(status, _usage(usage))
 
@@ -135,8 +135,10 @@ class ExecProcess:
             os.close(self._pidfd)
 
 
-def exit_of(status: int, usage: Usage) -> Exit:
-    """Return the exit that a wait status stands for."""
+def exit_of(status: int | None, usage: Usage) -> Exit:
+    """Return the exit that a wait status stands for, or the lack of one."""
+    if status is None:
+        return Exit(None, None, cause=UNCOLLECTED)
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return Exit(code, None, usage=usage)

@@ -12,6 +12,10 @@ TEMPLATE_LOST: Final = "template-lost"
 """The cause of an exit that nobody could collect: the template died, and with it the
 workers it had forked."""
 
+UNCOLLECTED: Final = "reaped by somebody else"
+"""The cause of an exit that was collected elsewhere in the driver, or by the kernel
+because the driver ignores SIGCHLD."""
+
 
 class Log(NamedTuple):
     """What one session has left."""

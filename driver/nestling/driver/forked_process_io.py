@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
-from nestling.driver.exits import Exit
+from nestling.driver.exits import UNCOLLECTED, Exit
 
 
 class ForkedProcess:
@@ -55,9 +55,10 @@ class ForkedProcess:
         """Tell whether the process has ended, and nobody of its group is left."""
         return self._exit is not None
 
-    def has_succeeded(self) -> bool:
-        """Tell whether it has ended with exit code 0."""
-        return self._exit is not None and self._exit.code == 0
+    def has_failed(self) -> bool:
+        """Tell whether it has ended, and is known not to have ended well."""
+        exit = self._exit
+        return exit is not None and exit.code != 0 and exit.cause != UNCOLLECTED
 
     def kill(self) -> None:
         """End the process; the template ends what is left of its group."""

@@ -33,6 +33,9 @@ _ALLOWED: Final = (
     "TMPDIR",
     "SYSTEMROOT",
     "VIRTUAL_ENV",
+    # Where, and whether, a worker leaves compiled modules beside an agent.
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPYCACHEPREFIX",
     # So that a coverage run sees workers; only there where it set them.
     "COVERAGE_PROCESS_CONFIG",
     "COVERAGE_PROCESS_START",
@@ -86,8 +89,11 @@ class WorkerProcess(Protocol):
         """Tell whether the process has ended; it is not reaped yet."""
         ...
 
-    def has_succeeded(self) -> bool:
-        """Tell whether it has ended with exit code 0; it is not reaped yet."""
+    def has_failed(self) -> bool:
+        """Tell whether it has ended, and is known not to have ended well.
+
+        It is not reaped yet.
+        """
         ...
 
     def kill(self) -> None:

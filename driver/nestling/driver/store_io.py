@@ -1,7 +1,8 @@
 """The writer: one thread that makes events durable, so that the hub never waits.
 
 Everything that is waiting is written together, one sync a file; each session's file
-is written in the order in which its batches were handed over.
+is written in the order in which its batches were handed over. A few files are open at
+a time, however many sessions there are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from nestling.driver.instructions import Durable, NotDurable, Persist
 from nestling.session.errors import LaunchError, StoreError
@@ -17,6 +19,9 @@ from nestling.session.jsonl_io import JsonlAppender
 from nestling.session.writing import encode_header, encode_rows
 
 Tell = Callable[[Durable | NotDurable], None]
+
+OPEN_FILES: Final = 4
+"""So many files are kept open between two writes: those written last."""
 
 
 class Writer:
@@ -34,7 +39,7 @@ class Writer:
         """
         self._directory = directory
         self._tell = tell
-        self._files: dict[int, JsonlAppender] = {}
+        self._files: dict[int, JsonlAppender] = {}  # the one written last is the last
         self._failed: set[int] = set()
         self._queue: queue.SimpleQueue[Persist | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="nestling-writer")
@@ -78,14 +83,21 @@ class Writer:
             return NotDurable(sid, "an earlier write of this session failed")
         try:
             rows = b"".join(_rows(batch) for batch in batches)
-            if sid not in self._files:
-                self._files[sid] = JsonlAppender(self._directory / f"{sid:04}.jsonl")
-            self._files[sid].append(rows)
+            self._file_of(sid).append(rows)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not on disk
             self._failed.add(sid)
             is_expected = isinstance(error, StoreError)
             return NotDurable(sid, str(error) if is_expected else repr(error))
         return Durable(sid, batches[-1].length)
+
+    def _file_of(self, sid: int) -> JsonlAppender:
+        file = self._files.pop(sid, None)
+        for other in list(self._files.values())[: 1 - OPEN_FILES]:
+            other.close()
+        if file is None:
+            file = JsonlAppender(self._directory / f"{sid:04}.jsonl")
+        self._files[sid] = file
+        return file
 
 
 def _rows(batch: Persist) -> bytes:

@@ -126,7 +126,9 @@ class OpenCall:
             return None
         texts, size = [], 0
         first = self.served
-        for text in self.chunks.texts[first:]:
+        all_texts = self.chunks.texts
+        for number in range(first, len(all_texts)):
+            text = all_texts[number]
             texts.append(text)
             size += len(text) + 1
             if size >= min(self.window.bytes, MESSAGE_BYTES):

@@ -188,7 +188,7 @@ class Port:
             case TemplateReady():
                 self._ready(packet)
             case Forked():
-                self._forked(packet, *fds)
+                self._forked(packet, fds)
             case ForkRefused():
                 self._refused(packet)
             case WorkerExited():
@@ -208,13 +208,22 @@ class Port:
         for launching in waiting:
             self._routes.route(launching)
 
-    def _forked(self, forked: Forked, pidfd: int) -> None:
+    def _forked(self, forked: Forked, fds: list[int]) -> None:
         asked = self._asked.pop(forked.launch, None)
         if asked is None:
-            os.close(pidfd)  # it was taken back: the fork finds no spec, and ends
+            for fd in fds:
+                os.close(fd)  # it was taken back: the fork finds no spec, and ends
             return
         asked.timer.cancel()
         os.close(asked.reading)
+        try:
+            # The kernel drops a descriptor for which there is no room.
+            pidfd = fds[0] if fds else os.pidfd_open(forked.pid)
+        except OSError as error:
+            os.close(asked.writing)  # its lifeline: that is its end
+            problem = f"cannot hold on to a worker: {error.strerror}"
+            asked.launching.on_failed(LaunchError(problem))
+            return
         process = ForkedProcess(forked.pid, pidfd, asked.writing)
         self._processes[forked.pid] = process
         asked.launching.on_started(process)

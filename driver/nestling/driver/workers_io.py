@@ -8,7 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from nestling.driver.descriptors_io import LAUNCH_DESCRIPTORS, require_descriptors
+from nestling.driver.descriptors_io import (
+    CONNECTING,
+    RESERVE,
+    STARTING,
+    require_descriptors,
+)
 from nestling.driver.exits import Birth, Exit
 from nestling.driver.launcher_io import (
     Launcher,
@@ -116,7 +121,7 @@ class Workers:
         self._starting[launch] = _Voice(routing_id)
         self._admission.expect(launch, token)
         try:
-            require_descriptors(LAUNCH_DESCRIPTORS)
+            require_descriptors(RESERVE + self._promised())
             directory = self._run.work_of(launch)
             request = LaunchRequest(spec, self._run.log_of(launch), directory, module)
             if self._starter is None:
@@ -126,6 +131,11 @@ class Workers:
             )
         except (NestlingError, OSError) as error:
             self._failed(launch, error)
+
+    def _promised(self) -> int:
+        """Count the descriptors that those which start are going to take."""
+        unheard = [each for each in self._running.values() if not each.voice.heard]
+        return STARTING * len(self._starting) + CONNECTING * len(unheard)
 
     def _started(self, launch: str, process: WorkerProcess) -> None:
         voice = self._starting.pop(launch)
@@ -213,7 +223,7 @@ class Workers:
             return  # it was reaped when the run was closed
         voice = running.voice
         is_silent = voice.heard == heard_before
-        is_quiet = is_silent and not running.process.has_succeeded()
+        is_quiet = is_silent and running.process.has_failed()
         if is_quiet or voice.has_said_bye or self._loop.time() > deadline:
             self._reap(launch)
             return

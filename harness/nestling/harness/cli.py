@@ -19,7 +19,11 @@ from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
 import typer
 
 from nestling.driver.launcher_name import LauncherName
-from nestling.harness.interrupts_io import EXIT_INTERRUPTED, unless_interrupted
+from nestling.harness.interrupts_io import (
+    EXIT_INTERRUPTED,
+    is_interrupted,
+    unless_interrupted,
+)
 from nestling.harness.record_report import RecordReport, record_json, record_text
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
@@ -228,36 +232,68 @@ def main() -> None:
     try:
         exit_code = app(prog_name="nestling", standalone_mode=False)
     except _UsageError as error:
-        error.show()
-        if "--json" in sys.argv:
-            usage = error.format_message().strip()
-            _print(sys.stdout, _error_object(usage, {"sessions": []}))
         exit_code = error.exit_code
+        _show_usage(error)
+    except OSError as error:  # help is printed by the library itself
+        exit_code = _unprinted(sys.stdout, error)
+    except SystemExit:
+        if is_interrupted():
+            raise
+        exit_code = EXIT_OK  # how the library takes it that nobody reads its help
     sys.exit(exit_code)
+
+
+def _show_usage(error: Any) -> None:
+    if sys.stderr is not None:  # without it, the library would take stdout
+        try:
+            error.show()
+        except OSError as problem:
+            _unprinted(sys.stderr, problem)
+    if "--json" in sys.argv:
+        usage = error.format_message().strip()
+        _print_output(_error_object(usage, {"sessions": []}), error.exit_code)
 
 
 def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
     """Do a command's work, print what it came to, and end with its exit code.
 
     Args:
-        work: raises a ``NestlingError`` for bad input.
+        work: raises a ``NestlingError`` for bad input, and an ``OSError`` where the
+            system has no room for it.
         on_error: the other keys of the JSON object that is printed when it does;
             None for commands that were asked for text.
     """
+    problem = ""
     try:
         output, exit_code = work()
-    except NestlingError as error:
-        _print_error(str(error))
-        exit_code = EXIT_UNREADABLE
-        output = "" if on_error is None else _error_object(str(error), on_error)
+    except (NestlingError, OSError) as error:
+        problem, exit_code = str(error), EXIT_UNREADABLE
+        output = "" if on_error is None else _error_object(problem, on_error)
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+    if is_interrupted():
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if problem:
+        _print_error(problem)
+    raise typer.Exit(_print_output(output, exit_code))
+
+
+def _print_output(output: JsonObject | str, exit_code: int) -> int:
+    """Print what a command came to; return the exit code, another one if it cannot."""
     try:
         _print(sys.stdout, output)
     except OSError as error:
-        _print_error(f"cannot write the output: {error.strerror or error}")
-        exit_code = EXIT_UNREADABLE
-    raise typer.Exit(exit_code)
+        return _unprinted(sys.stdout, error)
+    return exit_code
+
+
+def _unprinted(stream: TextIO, error: OSError) -> int:
+    """Say that a stream did not take what was printed; return the exit code for that."""
+    _abandon(stream)
+    if isinstance(error, BrokenPipeError):  # its reader has seen enough
+        return EXIT_OK
+    _print_error(f"cannot write the output: {error.strerror or error}")
+    return EXIT_UNREADABLE
 
 
 def _error_object(message: str, others: JsonObject) -> JsonObject:
@@ -289,7 +325,11 @@ def _print(stream: TextIO | None, output: JsonObject | str) -> None:
         stream.buffer.write(line + b"\n")
         stream.buffer.flush()
     except OSError as error:
-        # What is left in the buffer must not fail once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _abandon(stream)
         if not isinstance(error, BrokenPipeError):
             raise
+
+
+def _abandon(stream: TextIO) -> None:
+    """See to it that what is left in a stream's buffer does not fail again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

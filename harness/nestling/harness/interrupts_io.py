@@ -1,11 +1,14 @@
 """Signals that ask the program to stop: Ctrl-C, a supervisor, a closed terminal.
 
-A signal that the program was started to ignore stays ignored.
+A signal that the program was started to ignore stays ignored. What a signal's handler
+raises is lost where it comes in a finalizer or a callback, and comes out as something
+else in a few other places. So it is also noted that one came, and whoever goes on asks.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -16,6 +19,9 @@ T = TypeVar("T")
 
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 
+_arrived: Final[list[int]] = []
+"""The signals that have asked this program to stop."""
+
 
 def stop_signals() -> list[signal.Signals]:
     """Return the signals that this system has and that are not to be ignored."""
@@ -23,29 +29,52 @@ def stop_signals() -> list[signal.Signals]:
     return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]
 
 
+def hear_of_children() -> None:
+    """Let the exits of children be collected, whatever this program was started with.
+
+    With SIGCHLD ignored the kernel reaps them, and nobody learns how they ended.
+    """
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 @contextmanager
 def exits_when_interrupted() -> Iterator[None]:
     """Raise ``SystemExit`` where a signal arrives; after the body, ignore them all.
 
-    After the body the exit code is settled, and what Python still does to end is not
-    to be disturbed.
+    However the body ends, it ends so if a signal came. After it the exit code is
+    settled, and what Python still does to end is not to be disturbed.
     """
-    numbers = stop_signals()
+    numbers, tell = stop_signals(), sys.unraisablehook
     for number in numbers:
         signal.signal(number, _exit)
+    sys.unraisablehook = lambda lost: None if _arrived else tell(lost)
     try:
         yield
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
+        sys.unraisablehook = tell
+        was_interrupted = is_interrupted()
+        _arrived.clear()
+        if was_interrupted:
+            raise SystemExit(EXIT_INTERRUPTED) from None
 
 
-def _exit(*_: object) -> None:
+def is_interrupted() -> bool:
+    """Tell whether a signal has asked this program to stop."""
+    return bool(_arrived)
+
+
+def _exit(number: int, _: object) -> None:
+    _arrived.append(number)
     raise SystemExit(EXIT_INTERRUPTED)
 
 
 async def unless_interrupted(work: Callable[[], Awaitable[T]]) -> T | None:
     """Run `work` on an asyncio loop in the main thread; None if a signal has ended it.
+
+    It is not begun if one came before.
 
     A signal cancels `work` where it waits, so that whatever it started is cleaned up
     whole. Those that follow change nothing: cleaning up is bounded.
@@ -56,18 +85,20 @@ async def unless_interrupted(work: Callable[[], Awaitable[T]]) -> T | None:
     import anyio
 
     loop = asyncio.get_running_loop()
-    result, is_interrupted = None, False
+    result, has_to_end = None, False
     with anyio.CancelScope() as scope:
 
         def interrupt(*_: object) -> None:
-            nonlocal is_interrupted
-            is_interrupted = True
+            nonlocal has_to_end
+            has_to_end = True
             loop.call_soon_threadsafe(scope.cancel)
 
         before = {n: signal.signal(n, interrupt) for n in stop_signals()}
         try:
-            result = await work()
+            has_to_end = has_to_end or is_interrupted()
+            if not has_to_end:
+                result = await work()
         finally:
             for number, handler in before.items():
-                signal.signal(number, signal.SIG_IGN if is_interrupted else handler)
-    return None if is_interrupted else result
+                signal.signal(number, signal.SIG_IGN if has_to_end else handler)
+    return None if has_to_end else result

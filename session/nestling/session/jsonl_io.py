@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 from nestling.session.errors import StoreError, UnreadableError
 from nestling.session.reading import Recording, read_recording
+
+# O_APPEND: after a rollback the file's end is not where the last write ended.
+_APPENDING: Final = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 
 
 def read_file(path: Path, name: str | None = None) -> Recording:
@@ -28,9 +32,10 @@ def read_file(path: Path, name: str | None = None) -> Recording:
 
 
 class JsonlAppender:
-    """One session's file, open for appending. What ``append`` took is durable.
+    """One session's file, for appending. What ``append`` took is durable.
 
-    A failed append is rolled back, so that no half row stands before later ones.
+    A failed append is rolled back, so that no half row stands before later ones. The
+    file is open from an append until ``close``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +46,7 @@ class JsonlAppender:
         """
         self._path = path
         try:
-            self._fd = _create(path)
+            self._fd = _create(path)  # -1 while it is closed
         except OSError as error:
             raise StoreError(f"{path}: cannot create: {error.strerror}") from None
         self._size = 0
@@ -54,24 +59,34 @@ class JsonlAppender:
             StoreError: if they are not; the file then ends where it did before, or
                 will before anything more is appended.
         """
+        fd = self._opened()
         if self._is_torn:
-            self._roll_back("an earlier append failed")
+            self._roll_back(fd, "an earlier append failed")
         self._is_torn = True
         try:
             view = memoryview(rows)
             while view:
-                view = view[os.write(self._fd, view) :]
-            os.fsync(self._fd)
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
         except OSError as error:
-            self._roll_back(str(error.strerror))
+            self._roll_back(fd, str(error.strerror))
             raise StoreError(f"{self._path}: cannot append: {error.strerror}") from None
         self._size += len(rows)
         self._is_torn = False
 
-    def _roll_back(self, cause: str) -> None:
+    def _opened(self) -> int:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._path, _APPENDING)
+            except OSError as error:
+                problem = f"{self._path}: cannot open again: {error.strerror}"
+                raise StoreError(problem) from None
+        return self._fd
+
+    def _roll_back(self, fd: int, cause: str) -> None:
         try:
-            os.ftruncate(self._fd, self._size)
-            os.fsync(self._fd)
+            os.ftruncate(fd, self._size)
+            os.fsync(fd)
         except OSError as error:
             raise StoreError(
                 f"{self._path}: cannot append ({cause}), nor restore its "
@@ -80,14 +95,14 @@ class JsonlAppender:
         self._is_torn = False
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Close the file; another append opens it again. May be called again."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _create(path: Path) -> int:
-    # O_APPEND: after a rollback the file's end is not where the last write ended.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    fd = os.open(path, flags, 0o600)
+    fd = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         _sync_directory(path.parent)
     except OSError:

@@ -115,14 +115,15 @@ class WorkerExited(_Packet, frozen=True, tag="exited"):
 
     Attributes:
         pid: which.
-        status: the wait status, as ``os.waitstatus_to_exitcode`` takes it.
+        status: the wait status, as ``os.waitstatus_to_exitcode`` takes it; None if
+            somebody else has reaped it.
         user_ms: CPU time it spent, milliseconds.
         system_ms: the same, in the kernel.
         max_rss_kb: the most memory it had, KiB.
     """
 
     pid: Natural
-    status: Natural
+    status: Natural | None
     user_ms: Natural
     system_ms: Natural
     max_rss_kb: Natural

@@ -44,6 +44,15 @@ def call_myself(name: str) -> None:
         _libc.prctl(_PR_SET_NAME, name.encode("ascii", "replace"), 0, 0, 0)
 
 
+def hear_of_children() -> None:
+    """Let the exits of children be collected, here and in what is forked from here.
+
+    Who starts a program may have it ignore SIGCHLD. The kernel reaps its children
+    then, and nobody learns how they ended.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def flush_c_streams() -> None:
     """Write out what C code printed, so that no fork prints it once more."""
     _libc.fflush(None)

@@ -106,6 +106,11 @@ def _reap(pid: int) -> None:
 
 
 def _collected(pid: int) -> WorkerExited:
-    _, status, usage = os.wait4(pid, 0)
+    try:
+        _, status, usage = os.wait4(pid, 0)
+    except (
+        ChildProcessError
+    ):  # what a module did: it waits for children that it has not
+        return WorkerExited(pid, None, 0, 0, 0)
     user, system = int(usage.ru_utime * 1000), int(usage.ru_stime * 1000)
     return WorkerExited(pid, status, user, system, usage.ru_maxrss)

@@ -29,6 +29,7 @@ from nestling.worker.kernel_io import (
     adopt_orphans,
     die_with_parent,
     end_children,
+    hear_of_children,
 )
 
 BEAT: Final = 2.0
@@ -53,6 +54,7 @@ def main(arguments: list[str]) -> int:
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)
     adopt_orphans()
+    hear_of_children()
     try:
         return asyncio.run(_run(spec, lifeline))
     finally:

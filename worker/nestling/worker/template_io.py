@@ -28,6 +28,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Final, NoReturn
 
 from nestling.session.errors import WireError
@@ -45,11 +46,14 @@ from nestling.wire.fork import (
 )
 from nestling.worker.agents import pilot_for
 from nestling.worker.channel_io import Channel
-from nestling.worker.kernel_io import adopt_orphans, call_myself
+from nestling.worker.kernel_io import adopt_orphans, call_myself, hear_of_children
 from nestling.worker.offspring_io import Offspring
 from nestling.worker.prologue_io import LIFELINE, Surroundings, become_worker, flush
 from nestling.worker.rehearsal import rehearse
 from nestling.worker.warmth_io import Refusal, Warmth
+
+LIVE: Final = "nestling.worker.live_agents_io"
+"""What the workers of agents need, and those of tapes do not."""
 
 LAST_SECONDS: Final = 2.0
 """So long a template without a driver waits for what it has ended."""
@@ -66,6 +70,7 @@ def main(arguments: list[str]) -> int:
         return 2
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hear_of_children()
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     adopt_orphans()
     call_myself("nestling:template")
@@ -179,6 +184,8 @@ class Template:
             warm.modules, lambda m: self._send(self._control, Importing(m))
         )
         signal.alarm(0)
+        if warm.modules:
+            import_module(LIVE)
         _rehearse()
         gc.collect()
         # What is there now is left alone by every collection, here and in forks,
@@ -243,8 +250,9 @@ def _undo(pid: int, pidfds: list[int]) -> None:
     for pidfd in pidfds:
         os.close(pidfd)
     if pid:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from nestling.session.errors import AgentError
 from nestling.session.jsontext import JsonObject
+from nestling.wire.agent_reference import SIDE_CALL
 from nestling.wire.brief import Brief
 from nestling.worker.agent import Agent, AnyAgent, checked_options, split_model
 from nestling.worker.reply import Reply, Result, Seen
 from nestling.worker.retry import RetryPolicy
 from nestling.worker.tools import AnyTool, toolbox
-
-SIDE_CALL: Final = "nestling.worker.side_call:side_call"
-"""The agent of the child that a side call is."""
 
 CURRENT: Final[ContextVar[Turn]] = ContextVar("nestling_turn")
 

@@ -175,6 +175,9 @@ def _harm(fds: dict[str, str]) -> str | None:
         return "left a process"
     if thread_count() > 1:
         return "started a thread"
+    if signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        return "took SIGCHLD"  # by which a template hears of its workers
     opened = [target for fd, target in _descriptors().items() if fds.get(fd) != target]
     if any(target.startswith("socket:") for target in opened):
         return "opened a socket"
