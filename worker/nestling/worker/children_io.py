@@ -121,8 +121,12 @@ class Children:
     def _keyed(self, here: Place, key: str) -> Place:
         if here.block is not None:
             raise AgentError("inside a tool a delegation has no key")
-        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
-            raise AgentError(f"a key has 1 to {LONGEST_KEY} characters, found {key!r}")
+        is_text = isinstance(key, str) and 0 < len(key) <= LONGEST_KEY
+        # A lone surrogate is half a character, which no path can hold.
+        if not is_text or any("\ud800" <= char <= "\udfff" for char in key):
+            raise AgentError(
+                f"a key has 1 to {LONGEST_KEY} whole characters, found {key!r}"
+            )
         place = here._replace(key=key)
         if place in self._keys:
             raise AgentError(f"the key {key!r} was used before in this step")

@@ -138,9 +138,7 @@ class Turn:
                 yet, no model is named, or the options name one.
             JsonDomainError: if the options are no JSON.
         """
-        return await self._open.stream(
-            self._call(model, system, tools, options, retry)
-        )
+        return await self._open.stream(self._call(model, system, tools, options, retry))
 
     def _call(
         self,
