@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from nestling.driver import Driver, Request, SyncDriver
+from nestling.driver import Driver, Limits, Request, SyncDriver
 from nestling.driver.started_run_io import StartedRun
 from nestling.harness import ScriptedModel
 from nestling.session.errors import (
@@ -112,6 +112,26 @@ async def test_options_that_are_no_json() -> None:
     async with driver_of(ScriptedModel(["x"])) as driver:
         with pytest.raises(JsonDomainError):
             await driver.start(AGENT, "go", options={"x": {1}})
+
+
+async def test_an_id_that_is_none() -> None:
+    async with driver_of(ScriptedModel()) as driver:
+        with pytest.raises(JsonDomainError, match="a session's id is a string"):
+            await driver.start(AGENT, "go", session_id=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        (Limits(starting=0), "starting must be at least 1, found 0"),
+        (Limits(max_depth=-1), "max_depth must be at least 0, found -1"),
+        (Limits(start_timeout=0), "start_timeout must be more than 0, found 0"),
+        (Limits(start_timeout=float("nan")), "start_timeout must be more than 0"),
+    ],
+)
+def test_limits_that_make_no_sense(limits: Limits, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Driver(limits=limits)
 
 
 async def test_several_runs_of_one_driver() -> None:

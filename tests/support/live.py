@@ -24,6 +24,7 @@ from nestling.harness.harvest import harvest, read_harvest
 from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.scenario import Scenario
 from nestling.harness.scripted_model_io import Answers
+from nestling.harness.support import hindrances
 from nestling.harness.tape_runner import TapeRunner
 from nestling.session.jsontext import JsonObject
 
@@ -164,6 +165,7 @@ def reference(agent: str) -> str:
 def check_tape(run: Ran, *paths: str) -> Scenario:
     """What was logged is what a tape of it replays; the tree has these sessions."""
     scenario = run.scenario()
+    assert hindrances(scenario) == []
     assert scenario.by_path.keys() == {"/", *paths}
     director = ReplayDirector(scenario)
     TapeRunner(director).run()

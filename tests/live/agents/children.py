@@ -56,6 +56,7 @@ async def wrongly(turn: Turn) -> None:
         await error_of(turn.delegate("x", key="k", agent=leaf)),
         await error_of(turn.delegate("x", key="", agent=leaf)),
         await error_of(turn.delegate("x", key="k" * 257, agent=leaf)),
+        await error_of(turn.delegate("x", key="\ud800", agent=leaf)),
         await error_of(work(5, agent=leaf)),
         await error_of(work("x", agent=5)),
         await error_of(work("x", agent=lambda turn: None)),
