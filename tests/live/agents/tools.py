@@ -108,14 +108,6 @@ def counts(path: str) -> str:
 
 
 @tool
-def tells(path: str) -> str:
-    """Write into a pipe."""
-    with Path(path).open("w") as file:
-        file.write("told\n")
-    return "told"
-
-
-@tool
 def dies() -> str:
     """End the process, at once."""
     os._exit(7)
@@ -209,7 +201,6 @@ all_tools = Agent(
     ],
     retry=NO_RETRY,
 )
-teller = Agent("m/one", tools=[tells])
 two_steps = Agent("m/one", tools=[add], max_steps=2)
 parent = Agent("m/one", tools=[subagent, subagent_fork], subagent=plain)
 parent_of_mortal = Agent(
