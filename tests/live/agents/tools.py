@@ -178,6 +178,29 @@ async def _overlapping(turn: Turn) -> None:
             raise error
 
 
+_begun = asyncio.Event()
+
+
+@tool
+async def never() -> str:
+    """Never end."""
+    _begun.set()
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def gives_up(turn: Turn) -> None:
+    """Wait no longer for its tools, and tell the model so; as a child, answer."""
+    reply = await turn.stream(model="m/one", tools=[never, subagent])
+    if turn.origin == "root":
+        running = asyncio.create_task(turn.run_tools(reply))
+        await _begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        turn.append("given up")
+        await turn.stream(model="m/one")
+
+
 plain = Agent("m/one", "You are plain.", retry=NO_RETRY)
 all_tools = Agent(
     "m/one",
