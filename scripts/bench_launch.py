@@ -9,8 +9,9 @@ One run, all kinds in turn, so that they meet the same machine:
   call. In between are hello, create, ready, the call, the disk, the answer. The time
   until the hello alone is shown, too.
 - ``bare fork``: a warm, frozen, single-threaded process forks; the fork says hello.
-- ``forkserver``: the same hello from ``multiprocessing``'s forkserver, with the same
-  modules preloaded. (The product does not use it; it is what others would.)
+- ``forkserver``: the same replay with the same worker, started by ``multiprocessing``'s
+  forkserver with the same modules preloaded. (The product does not use it; it is what
+  others would.) ``forkserver hello`` is the bare hello from it.
 - ``fresh``: the same hello from a new interpreter that imports the same modules.
 
 Memory is what a process shares with nobody (``Private_*`` of ``smaps_rollup``), of
@@ -38,6 +39,7 @@ from typing import Any, Final
 import anyio
 import bench_launch_peers as peers
 import zmq
+from bench_launch_forkserver import ForkserverLauncher
 
 from nestling.driver.director import Answer, CallRequest, EncodedChunks
 from nestling.driver.hub_io import Bounds, HubLoop
@@ -55,6 +57,7 @@ from nestling.wire.messages import Events, Hello, Stream
 Timed = Callable[[], float]
 TARGETS: Final = (
     ("template", "bare fork", 2.5, "at most"),
+    ("template hello", "bare fork", 2.5, "at most"),
     ("forkserver", "template", 2.0, "at least"),
     ("exec", "template", 8.0, "at least"),
 )
@@ -193,7 +196,9 @@ def bare_fork(hub: Hub, stack: ExitStack) -> Timed:
 def forkserver(hub: Hub) -> Timed:
     """Prepare a forkserver."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bench_launch_peers"])
+    context.set_forkserver_preload(
+        ["bench_launch_peers", "bench_launch_forkserver"],
+    )
     # Else the server does not find that module, and says nothing about it.
     os.environ["PYTHONPATH"] = str(Path(PEERS).parent)
     multiprocessing.forkserver.ensure_running()
@@ -282,11 +287,20 @@ def measured(rounds: int, idle: int) -> dict[str, Any]:
     with ExitStack() as stack:
         hub = Hub(stack)
         warm = stack.enter_context(TemplateLauncher())
-        hellos: dict[str, list[float]] = {"template hello": [], "exec hello": []}
+        hellos: dict[str, list[float]] = {
+            "template hello": [],
+            "exec hello": [],
+            "forkserver worker's hello": [],
+        }
+        serves = forkserver(hub)
+        other = ForkserverLauncher()
         kinds: dict[str, Timed] = {
             "bare fork": bare_fork(hub, stack),
             "template": partial(start_one, warm, scenario, hellos["template hello"]),
-            "forkserver": forkserver(hub),
+            "forkserver": partial(
+                start_one, other, scenario, hellos["forkserver worker's hello"]
+            ),
+            "forkserver hello": serves,
             "exec": partial(start_one, ExecLauncher(), scenario, hellos["exec hello"]),
             "fresh": fresh(hub),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import tomllib
@@ -52,6 +53,15 @@ def test_enough_files_are_checked() -> None:
 def test_version_is_the_one_that_is_packaged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == VERSION
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_public_name_is_also_a_module(room: str) -> None:
+    """A package's attribute is its submodule once somebody has imported that."""
+    package = importlib.import_module(f"nestling.{room}")
+    names = set(getattr(package, "__all__", ()))
+    folder = ROOT / room / "nestling" / room
+    assert names & {path.stem for path in folder.glob("*.py")} == set()
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(ROOT)))

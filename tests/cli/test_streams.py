@@ -202,23 +202,29 @@ def _snapshot(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     return {
         path.name: (path.read_bytes(), path.stat().st_mtime_ns, path.stat().st_mode)
         for path in sorted(folder.iterdir())
+        if path.name != "__pycache__"  # Python's own, where an agent was imported
     }
 
 
+@pytest.mark.parametrize("agent", [(), ("--agent", "tape")])
 @pytest.mark.parametrize("is_read_only", [False, True])
 def test_a_replay_writes_nothing_into_the_scenario(
-    tmp_path: Path, is_read_only: bool
+    tmp_path: Path,
+    is_read_only: bool,
+    agent: tuple[str, ...],
 ) -> None:
     folder = tmp_path / "mixed"
-    shutil.copytree(MIXED, folder)
+    shutil.copytree(MIXED, folder, ignore=shutil.ignore_patterns("__pycache__"))
     if is_read_only:
         for path in folder.iterdir():
             path.chmod(0o444)
         folder.chmod(0o555)
-    before = (_snapshot(folder), folder.stat().st_mtime_ns)
-    result = CliRunner().invoke(cli.app, ["replay", str(folder)])
+    before, changed = _snapshot(folder), folder.stat().st_mtime_ns
+    result = CliRunner().invoke(cli.app, ["replay", str(folder), *agent])
     assert result.exit_code == 0
-    assert (_snapshot(folder), folder.stat().st_mtime_ns) == before
+    assert _snapshot(folder) == before
+    if agent:
+        assert folder.stat().st_mtime_ns == changed
     folder.chmod(0o755)
 
 

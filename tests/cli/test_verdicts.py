@@ -77,10 +77,10 @@ def test_a_replay_that_is_ok_as_json(options: list[str], launcher: str) -> None:
     assert printed["sessions"][2] == {
         "path": "/t2s2b1",
         "kind": "fork",
-        "recordedId": "harbour-2",
-        "id": "harbour-2",
+        "recordedId": "harbour.t2s2b1",
+        "id": "harbour.t2s2b1",
         "depth": 1,
-        "seedLength": 25,
+        "seedLength": 24,
         "calls": {"recorded": 1, "served": 1},
         "stopReason": "completed",
         "output": "LANTERN",
@@ -94,7 +94,7 @@ def test_a_replay_that_is_ok_as_text() -> None:
     lines = result.stdout.splitlines()
     assert lines[0].startswith("/ ")
     assert lines[1].startswith("├─ t2s1b1")
-    assert "25 inherited" in lines[2]
+    assert "24 inherited" in lines[2]
     assert lines[-1] == "ok: mixed, 3 sessions as recorded (template)"
 
 
@@ -128,7 +128,7 @@ def test_an_event_that_differs(tmp_path: Path) -> None:
 
 def test_a_script_that_nobody_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExecLauncher.__init__, "__defaults__", (WORK,))
-    printed, _ = _failed(MIXED, "--launcher", "exec")
+    printed, _ = _failed(MIXED, "--agent", "tape", "--launcher", "exec")
     assert [(p["kind"], p["path"]) for p in printed["problems"]] == [
         ("script-not-bound", "/t2s1b1"),
         ("script-not-bound", "/t2s2b1"),

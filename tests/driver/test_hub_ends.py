@@ -15,7 +15,7 @@ from nestling.driver.instructions import (
     Done,
     Kill,
 )
-from nestling.session.jsontext import dumps, loads
+from nestling.session.jsontext import JsonObject, dumps, loads
 from nestling.wire.messages import (
     Bye,
     Cancel,
@@ -145,15 +145,25 @@ def test_a_death_after_the_result_is_a_death() -> None:
     assert settled.closing == []
 
 
-@pytest.mark.parametrize("char", ["x", "é"])
-def test_a_long_goodbye_is_cut(char: str) -> None:
+@pytest.mark.parametrize("char", ["x", "é", "€", "😀"])
+@pytest.mark.parametrize("start", ["", "."])
+def test_a_long_goodbye_is_cut(char: str, start: str) -> None:
     kit = Kit()
-    kit.peer().say(Bye(0, "failed"), (char * 100_000).encode())
+    kit.peer().say(Bye(0, "failed"), (start + char * 100_000).encode())
     ((_, _, detail),) = kit.director.refused
-    assert len(detail.encode()) == 4000
-    assert set(detail) == {char}
+    assert 4000 - len(char.encode()) < len(detail.encode()) <= 4000
+    assert set(detail.removeprefix(start)) == {char}
     reason = kit.session(0).stop_reason
     assert reason == f"failed: {detail}"
+
+
+@pytest.mark.parametrize("body", [b"\xff" * 3999, b"\xff" * 9000, b"x\xe2" * 2000])
+def test_a_long_goodbye_of_bytes_that_are_no_text(body: bytes) -> None:
+    kit = Kit()
+    kit.peer().say(Bye(0, "failed"), body)
+    ((_, _, detail),) = kit.director.refused
+    assert 3990 < len(detail) <= 4000
+    assert body.decode("utf-8", "backslashreplace").startswith(detail)
 
 
 @pytest.mark.parametrize("reason", ["seed-refused", "loop-refused", "failed"])
@@ -186,17 +196,15 @@ def test_a_worker_that_is_killed_where_it_was_told_to() -> None:
     )
 
 
-def test_a_turn_is_cancelled_once_where_it_was_told_to() -> None:
+@pytest.mark.parametrize("cause", [{"kind": "user"}, {}])
+def test_a_turn_is_cancelled_once_where_it_was_told_to(cause: JsonObject) -> None:
     director = Scripted()
-    director.stops["root"] = Stops(cancels=(CancelAt(2, {"kind": "user"}),))
+    director.stops["root"] = Stops(cancels=(CancelAt(2, cause),))
     kit = Kit(director)
     peer = kit.peer()
     assert shown(peer.begin()) == ["Persist", "Cancel", "Ack"]
     said = kit.sent("w0")[-2]
-    assert (said.message, loads(said.body)) == (
-        Cancel(0, None, None),
-        {"kind": "user"},
-    )
+    assert (said.message, loads(said.body)) == (Cancel(0, None, None), cause)
     start = {"type": "turn/start", "data": {"turn": 1}}
     assert shown(peer.items(0, 1, start)) == [], "that was sent again"
     assert shown(peer.end()) == ["Persist", "Ack"]

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from nestling.driver.instructions import Kill, Received
+from nestling.driver.instructions import Broken, Kill, Received
 from nestling.session.jsontext import Json, JsonObject, dumps
 from nestling.wire.messages import Credit, Events, Nack
 from support.directors import Scripted, saying
@@ -326,6 +326,14 @@ def test_a_worker_that_was_ended_is_heard_out(kit: Kit, peer: Peer) -> None:
     kit.exited("w0")
     assert types(kit)[2:4] == ["note", "note"]
     assert types(kit)[4:] == ["step/end", "turn/end"]
+
+
+def test_the_sound_part_of_broken_last_words_is_shown(kit: Kit, peer: Peer) -> None:
+    kit.tell(Broken("w0", "no message"))
+    peer.items(2, 2, note(), {"type": "turn/start", "data": {}})
+    assert kit.director.seen["root"][-1] == "note"
+    kit.exited("w0")
+    assert types(kit)[2:] == ["note", "step/end", "turn/end"]
 
 
 def test_data_of_the_deepest_nesting(kit: Kit, peer: Peer) -> None:

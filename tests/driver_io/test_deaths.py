@@ -195,11 +195,13 @@ async def test_beats_are_no_progress(
 # --- workers that never get as far ----------------------------------------------
 
 
-async def _root_lost(launcher: str, entry: str, start_timeout: float = 20.0) -> str:
+async def _root_lost(
+    launcher: str, entry: str, start_timeout: float = 20.0, stall: float = 30.0
+) -> str:
     director = Watched(load_scenario(MIXED), start_timeout)
     made = a_launcher(launcher, stand_in(entry))
     with anyio.fail_after(20):
-        end = await run_tree(director, made, Bounds(30, 30))
+        end = await run_tree(director, made, Bounds(stall, 30))
     assert end.ending == "done"
     (problem,) = director.ledger.problems
     assert (problem.kind, problem.path) == ("worker-lost", "/")
@@ -209,6 +211,12 @@ async def _root_lost(launcher: str, entry: str, start_timeout: float = 20.0) -> 
 async def test_a_worker_that_never_says_hello(launcher: str) -> None:
     message = await _root_lost(launcher, "mute", start_timeout=0.5)
     assert message.startswith("its worker did not start within 0.5 s (SIGKILL)")
+
+
+async def test_a_slow_start_is_no_stall(launcher: str) -> None:
+    """It has a bound of its own, which may be the longer one."""
+    message = await _root_lost(launcher, "mute", start_timeout=1.6, stall=1.0)
+    assert message.startswith("its worker did not start within 1.6 s (SIGKILL)")
 
 
 async def test_a_worker_that_prints_garbage_and_quits(

@@ -14,7 +14,7 @@ from nestling.driver import hub_io, hub_thread_io, run_directory_io, workers_io
 from nestling.driver.director import Answer, CallRequest
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
-from nestling.driver.instructions import Notice
+from nestling.driver.instructions import HubEvent, Notice
 from nestling.driver.launcher_io import ExecLauncher
 from nestling.driver.run_io import run_tree
 from nestling.driver.store_io import Writer
@@ -24,7 +24,8 @@ from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.errors import LaunchError, WireError
 from nestling.session.event import Event
-from nestling.wire.messages import Delegate, ToHub
+from nestling.wire.codec import encode
+from nestling.wire.messages import Chunks, Close, Create, Delegate, ToHub, ToWorker
 from nestling.worker.process_io import EXIT_ORPHANED
 from support.processes import needs_linux
 from support.runs import Watched, kinds, loaded, on_each_message
@@ -79,6 +80,23 @@ async def test_a_watcher_that_fails(text: str) -> None:
 
     with anyio.fail_after(20), pytest.raises(Planted):
         await replay(load_scenario(MIXED), watch=watch)
+
+
+@pytest.mark.parametrize("kind", [Create, Chunks, Close])
+async def test_what_cannot_be_sent_ends_that_session_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Create | Chunks | Close]
+) -> None:
+    def refuse(message: ToWorker, body: bytes = b"") -> list[bytes]:
+        if isinstance(message, kind) and message.sid == 1:
+            raise WireError("it is too large")
+        return encode(message, body)
+
+    monkeypatch.setattr(hub_io, "encode", refuse)
+    with anyio.fail_after(20):
+        report = await replay(load_scenario(MIXED), Bounds(5, 20))
+    # Its parent is told, which was not recorded; the next child comes after that.
+    assert kinds(report.problems) == [("worker-lost", "/t2s1b1"), ("log-differs", "/")]
+    assert report.problems[0].message.startswith("protocol: it is too large (")
 
 
 async def test_nothing_is_started_after_the_run_broke(
@@ -177,6 +195,30 @@ async def test_a_worker_that_cannot_be_ended(
     # It ends at its lifeline now, which a process that hangs in the kernel would not.
     assert len(set(refused)) == 1
     assert refused[0]._process.wait(20) == EXIT_ORPHANED
+
+
+async def test_what_moves_the_run_is_told_from_what_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time without progress begins anew with each event that brings some."""
+    tell = HubLoop._tell
+    long_ago = -1.0
+    seen: set[tuple[bool, bool]] = set()
+
+    def told(self: HubLoop, event: HubEvent) -> None:
+        before, since = self._hub.tree.progress, self._last_progress
+        self._last_progress = long_ago
+        tell(self, event)
+        is_new = self._last_progress != long_ago
+        seen.add((self._hub.tree.progress != before, is_new))
+        self._last_progress = self._last_progress if is_new else since
+
+    monkeypatch.setattr(HubLoop, "_tell", told)
+    director = ReplayDirector(loaded(tmp_path, "spawn_and_fork"))
+    with anyio.fail_after(20):
+        end = await run_tree(director, ExecLauncher())
+    assert end.ending == "done"
+    assert seen == {(True, True), (False, False)}
 
 
 async def test_a_hub_that_did_not_run_judges_nobody(

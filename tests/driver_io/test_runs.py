@@ -44,7 +44,7 @@ async def test_every_session_is_a_process_of_its_own() -> None:
     assert {path: a.seed_length for path, a in report.accounts.items()} == {
         "/": 0,
         "/t2s1b1": 0,
-        "/t2s2b1": 25,
+        "/t2s2b1": 24,
     }
 
 

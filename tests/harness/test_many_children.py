@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import FrameType
 from typing import Any, Final
 
 import pytest
@@ -25,6 +24,7 @@ from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
 from nestling.session.reading import Recording
+from support.growth import lines_of
 from support.logs import Ask, Log, recordings
 
 MANY: Final = 800
@@ -76,24 +76,6 @@ def work(tree: Sequence[Recording]) -> None:
     assert hindrances(scenario) == []
     director = ReplayDirector(scenario)
     assert len(director.ledger.accounts) == len(tree)
-
-
-def lines_of(act: Callable[[], object]) -> int:
-    """Count the lines of Python that something runs."""
-    count = 0
-
-    def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def growth(act: Callable[[int], object]) -> float:

@@ -153,7 +153,8 @@ async def test_one_that_ignores_signals_and_its_child(
             assert not have_ended(fds[:1], 0.0)
             process.kill()
             await bench.exit_of(process)
-            assert have_ended(fds, 0.0)
+            # Its child was sent its end, and is gone when the kernel has come to it.
+            assert have_ended(fds, 5.0)
 
 
 @pytest.mark.parametrize("end", ["well", "badly", "never"])

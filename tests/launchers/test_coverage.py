@@ -37,7 +37,8 @@ def _coverage(folder: Path, *arguments: object) -> None:
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_lines_that_only_a_worker_executes(launcher: str, tmp_path: Path) -> None:
     config = f"--rcfile={ROOT / 'pyproject.toml'}"
-    program = ("-m", "nestling.harness", "replay", MIXED, "--json")
+    tapes = ("--agent", "tape", "--json")
+    program = ("-m", "nestling.harness", "replay", MIXED, *tapes)
     _coverage(tmp_path, "run", config, *program, "--launcher", launcher)
     # The driver, its three workers, and the template if there is one.
     files = [path for path in tmp_path.iterdir() if path.name.startswith(".coverage.")]

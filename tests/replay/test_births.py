@@ -18,6 +18,7 @@ from nestling.driver.director import Real, Recorded, Refused
 from nestling.driver.hub_session import HubSession
 from nestling.driver.requests import Requests
 from nestling.harness.replay_director import ReplayDirector
+from nestling.harness.replay_report import ReplayReport, report_json
 from nestling.harness.scenario import Scenario, build_scenario
 from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject
@@ -26,7 +27,14 @@ from nestling.session.spawn_path import child_path
 from nestling.wire.agent_reference import TAPE
 from nestling.wire.messages import Delegate
 from support.logs import Ask, Log, recordings
-from support.replays import recordings_of, replayed, scenario_of, seeded
+from support.replays import (
+    Replay,
+    recordings_of,
+    replayed,
+    scenario_of,
+    seeded,
+    with_session,
+)
 
 FIRST, SECOND = "/t2s1b1", "/t2s1b2"
 
@@ -230,3 +238,23 @@ def test_how_much_was_inherited_is_not_known_before() -> None:
     assert director.ledger.accounts["/"].seed_length is None, "bound, not created"
     director.on_created("root", root.header, [])
     assert [account.seed_length for account in accounts] == [0, None, None]
+
+
+def told_seeds(replay: Replay) -> dict[str, int | None]:
+    """How much each session inherited, as a report says it."""
+    accounts = replay.director.ledger.accounts
+    report = ReplayReport(replay.scenario, replay.problems, accounts, {}, {})
+    sessions = report_json(report)["sessions"]
+    return {session["path"]: session["seedLength"] for session in sessions}
+
+
+def test_a_report_tells_what_was_inherited_live() -> None:
+    scenario = scenario_of(TREES["spawn_and_fork"]())
+    recorded = scenario.by_path["/t2s2b1"].recording.header.seed_length
+    assert recorded > 0
+    whole = {"/": 0, "/t2s1b1": 0, "/t2s2b1": recorded}
+    assert told_seeds(replayed(scenario)) == whole
+    # A root that gets no answer has no children, so nothing was inherited.
+    silent = replayed(with_session(scenario, "/", script=()))
+    assert silent.kinds == [("extra-call", "/")]
+    assert told_seeds(silent) == {"/": 0, "/t2s1b1": None, "/t2s2b1": None}

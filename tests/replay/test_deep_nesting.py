@@ -10,10 +10,10 @@ from compose.trees import TREES, finished, root_with_turn
 from nestling.harness.compose import Tree, fork_call, text
 from nestling.harness.plan import make_plan
 from nestling.harness.scenario import Scenario, build_scenario
-from nestling.session.errors import UnreadableError
+from nestling.session.errors import UnreadableError, WireError
 from nestling.session.jsontext import MAX_DEPTH, Json, dumps
 from nestling.session.reading import Recording, read_recording
-from nestling.worker.tape import Call, Input, decode_tape
+from nestling.worker.tape import Call, CallInput, Input, decode_tape, encode_tape
 from support.replays import (
     live_contents,
     recorded_contents,
@@ -102,6 +102,26 @@ def test_a_tape_holds_the_deepest_data(place: str, kind: type[Input | Call]) -> 
         or (isinstance(item, Call) and content in [i.content for i in item.inputs])
     ]
     assert holders == [kind]
+
+
+def test_a_tape_of_deeper_data_is_refused() -> None:
+    note = {"type": "note", "data": TOO_DEEP}
+    tape = encode_tape([Call(inputs=(CallInput(after=0, content=note),))])
+    with pytest.raises(WireError, match="nested deeper than 200 levels"):
+        decode_tape(tape)
+
+
+@pytest.mark.parametrize("during_a_call", [False, True])
+def test_data_around_a_large_number(during_a_call: bool) -> None:
+    """It is read by another way, as the number that it is."""
+    data: Json = 2**60
+    for _ in range(MAX_DEPTH):
+        data = [data]
+    place = "in a call" if during_a_call else "in a turn"
+    scenario = build_scenario(place, PLACES[place](data))
+    replay = replayed(scenario)
+    assert replay.problems == []
+    assert live_contents(replay) == recorded_contents(scenario)
 
 
 def test_what_was_replayed_can_be_a_recording() -> None:

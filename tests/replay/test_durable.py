@@ -78,3 +78,41 @@ def test_what_is_durable_is_what_was_judged(name: str) -> None:
             recorded = scenario.by_path[path].recording
             assert read.header.row() == recorded.header.row()
             assert contents(read.events) == contents(recorded.events)
+
+
+class Dying(Recorder):
+    """A worker dies once the hub has been told of so many things."""
+
+    def __init__(
+        self, director: Director, choose: Choose, launch: str, at: int
+    ) -> None:
+        super().__init__(director, choose)
+        self._victim, self._at, self._told = launch, at, 0
+
+    def _tell_hub(self, event: HubEvent) -> None:
+        super()._tell_hub(event)
+        self._told += 1
+        if self._told == self._at:
+            self._kill(self._victim)
+
+
+@pytest.mark.parametrize("launch", ["w0", "w1", "w2"])
+def test_what_is_durable_of_a_tree_that_broke_is_what_the_hub_holds(
+    launch: str,
+) -> None:
+    """Closers of lost workers and seeds of children included, each event once."""
+    scenario = scenario_of(TREES["nested_forks"]())
+    closed = 0
+    for at in range(3, 100, 3):
+        director = ReplayDirector(scenario)
+        runner = Dying(director, seeded(at), launch, at)
+        runner.run()
+        for session in runner.hub.tree:
+            assert runner.written[session.sid] == session.log.events
+            assert runner.durable[session.sid] == len(session.log)
+            assert runner.headers[session.sid] is session.header
+            ends = [
+                e.data["reason"] for e in session.log.events if e.type == "turn/end"
+            ]
+            closed += {"kind": "interrupted"} in ends
+    assert closed > 5, "else hardly any worker was in a turn"

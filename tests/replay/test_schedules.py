@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
@@ -57,11 +58,15 @@ def scenario(name: str) -> Scenario:
 
 
 def verdicts(
-    name: str, path: str, length: int, victim: str
+    name: str,
+    path: str,
+    length: int,
+    victim: str,
+    seeds: Iterable[int] = range(SCHEDULES),
 ) -> Counter[tuple[Problem, ...]]:
     """How often each list of problems came out."""
     found: Counter[tuple[Problem, ...]] = Counter()
-    for seed in range(SCHEDULES):
+    for seed in seeds:
         director = ReplayDirector(scenario(name))
         runner = Dying(director, seeded(seed), path, length, victim)
         runner.run()
@@ -92,6 +97,23 @@ def test_a_child_that_dies(name: str, path: str, length: int, parent: str) -> No
         ("worker-lost", path),
         ("log-differs", parent),
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["spawn_and_fork", "first_turn_fork", "parallel_children"]
+)
+def test_a_child_that_dies_anywhere(name: str) -> None:
+    """A few schedules for each child and each length of its log, each with others."""
+    for session in scenario(name).sessions[1:]:
+        assert session.path is not None
+        own = len(session.own_events)
+        for length in range(own):
+            seeds = range(length, SCHEDULES * own, SCHEDULES * own // 4)
+            found = verdicts(name, session.path, length, session.path, seeds)
+            assert len(found) == 1, f"one verdict on {session.path} at {length}"
+            (problems,) = found
+            assert problems[0].kind == "worker-lost"
+            assert [problem.path for problem in problems] == [session.path, "/"]
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,9 @@ def test_values_outside_of_the_domain(value: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize("wraps", [0, 1, 5])
-@pytest.mark.parametrize("prefix", ["", '"\\ud800",', "9007199254740993.0,"])
+@pytest.mark.parametrize(
+    "prefix", ["", '"\\ud800",', "9007199254740993.0,", f"{2**60},"]
+)
 def test_levels_around_a_value_do_not_count(wraps: int, prefix: str) -> None:
     """Whatever reads it: orjson, the standard library, or the reader of floats."""
     deepest, too_deep = (

@@ -145,3 +145,16 @@ def test_what_was_accepted_reads_back() -> None:
 def test_a_bad_seed_is_refused(event: Event, words: str) -> None:
     with pytest.raises(SeedError, match=words):
         SessionLog([*_seed(), event])
+
+
+def test_data_may_be_nested_as_deep_as_a_row_can_carry() -> None:
+    deepest: Any = []
+    for _ in range(199):
+        deepest = {"in": deepest}
+    log = SessionLog()
+    log.append(Event(0, "x", 0, deepest))
+    before = _state(log)
+    with pytest.raises(AppendError, match="nested deeper than 200 levels"):
+        log.append(Event(1, "x", 0, [deepest]))
+    assert _state(log) == before
+    assert rows(read_events(b"header\n" + encode_rows(log.events), "f")) == before[0]

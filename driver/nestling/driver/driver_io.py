@@ -27,10 +27,8 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 import anyio
-import anyio.abc
-import anyio.to_thread
-from anyio.from_thread import BlockingPortal
 
+from nestling.driver.caller_loop_io import CallerLoop
 from nestling.driver.director import Limits, Prompt
 from nestling.driver.hub_io import Bounds
 from nestling.driver.hub_thread_io import HubThread
@@ -42,7 +40,7 @@ from nestling.driver.providers_io import Providers
 from nestling.driver.run_io import start
 from nestling.driver.started_run_io import StartedRun, prompt_blocks
 from nestling.driver.template_launcher_io import launcher_of
-from nestling.session.errors import NestlingError
+from nestling.session.errors import AgentReferenceError, NestlingError
 from nestling.session.jsontext import JsonObject, check
 from nestling.session.request import Provider
 from nestling.wire.agent_reference import absolute, parse_reference
@@ -90,19 +88,20 @@ class Driver:
             self._launcher = launcher
         self._stack = AsyncExitStack()
         self._runs: list[StartedRun] = []
-        self._tasks: anyio.abc.TaskGroup | None = None
-        self._portal: BlockingPortal | None = None
+        self._caller = CallerLoop()
+        self._was_entered = self._is_open = False
 
     async def __aenter__(self) -> Self:
         """Begin to work; a template stays warm between runs."""
-        if self._tasks is not None:
+        if self._was_entered:
             raise NestlingError("a driver is entered once")
-        await self._stack.__aenter__()
-        if isinstance(self._launcher, AbstractContextManager):
-            self._stack.enter_context(self._launcher)
-        self._portal = await self._stack.enter_async_context(BlockingPortal())
-        self._tasks = anyio.create_task_group()
-        await self._stack.enter_async_context(self._tasks)
+        self._was_entered = True
+        async with AsyncExitStack() as stack:
+            if isinstance(self._launcher, AbstractContextManager):
+                stack.enter_context(self._launcher)
+            await stack.enter_async_context(self._caller)
+            self._stack = stack.pop_all()
+        self._is_open = True
         return self
 
     async def __aexit__(
@@ -110,14 +109,17 @@ class Driver:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         """End every run: orderly what has nothing left to do, now what still works."""
+        self._is_open = False
         with anyio.CancelScope(shield=True):
             for run in self._runs:
                 run.release_or_abort(is_hasty=error is not None)
             for run in self._runs:
                 await run.ended()
-        return await self._stack.__aexit__(kind, error, traceback)
+            await self._caller.settle()
+        # The caller's error is the caller's: it is not to be wrapped in a group.
+        await self._stack.__aexit__(None, None, None)
 
     async def start(
         self,
@@ -139,17 +141,17 @@ class Driver:
 
         Raises:
             AgentReferenceError: if no other process can load the agent.
-            JsonDomainError: if the options are no JSON.
+            JsonDomainError: if the prompt or the options are no JSON.
             LaunchError: if there is no room for the run.
         """
-        if self._tasks is None or self._portal is None:
+        if not self._is_open:
             raise NestlingError("a driver starts agents inside of `async with`")
-        reference = agent if isinstance(agent, str) else agent.reference
+        reference = _reference(agent)
         found = str(absolute(parse_reference(reference), os.getcwd()))
         options = {} if options is None else options
         check(options)
         prompts = _prompts(prompt)
-        run = StartedRun(session_id or new_id(), len(prompts), self._portal)
+        run = StartedRun(session_id or new_id(), len(prompts), self._caller)
         director = LiveDirector(
             run.session_id,
             found,
@@ -165,11 +167,11 @@ class Driver:
             self._launcher,
             self._bounds,
             _ignore,
-            Providers(self._providers, self._portal),
+            Providers(self._providers, self._caller),
         )
         start(run.thread)
         self._runs.append(run)
-        self._tasks.start_soon(run.watch)
+        self._caller.start(run.watch)
         return run
 
 
@@ -178,13 +180,20 @@ def new_id() -> str:
     return f"r-{secrets.token_hex(6)}"
 
 
+def _reference(agent: object) -> str:
+    found = agent if isinstance(agent, str) else getattr(agent, "reference", None)
+    if isinstance(found, str):
+        return found
+    raise AgentReferenceError(
+        f"{agent!r} has no reference, expected module:name or path/file.py:name, "
+        "or an Agent"
+    )
+
+
 def _prompts(prompt: str | Prompt | Sequence[str]) -> list[Prompt]:
-    if isinstance(prompt, str):
-        return [prompt_blocks(prompt)]
-    texts = [each for each in prompt if isinstance(each, str)]
-    if texts:
-        return [prompt_blocks(text) for text in texts]
-    return [[each for each in prompt if not isinstance(each, str)]]
+    if not isinstance(prompt, str) and any(isinstance(each, str) for each in prompt):
+        return [prompt_blocks(each) for each in prompt]
+    return [prompt_blocks(prompt)]
 
 
 def _ignore(_: Notice) -> None:

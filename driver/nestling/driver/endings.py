@@ -64,10 +64,9 @@ class Endings:
         self._cancel_where_told(session)
 
     def _cancel_where_told(self, session: HubSession) -> None:
-        for stop in session.creation.stops.cancels:
-            if stop.length == len(session.log):
-                message = Cancel(session.sid, None, None)
-                self._tree.say(session, message, dumps(stop.cause))
+        cause = session.cancels.get(len(session.log))
+        if cause is not None:
+            self._tree.say(session, Cancel(session.sid, None, None), dumps(cause))
 
     def kill_where_told(self, session: HubSession) -> None:
         """Kill a session's worker if the place where it must die is durable."""
@@ -174,7 +173,7 @@ class Endings:
     def _check_done(self) -> None:
         if self._is_done:
             return
-        if all(session.state is State.REAPED for session in self._tree):
+        if self._tree.is_reaped():
             self._is_done = True
             self._tree.orders.append(Done())
 

@@ -6,6 +6,7 @@ and nobody else notices.
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from typing import Final
 
 from nestling.driver.director import Director
@@ -53,7 +54,7 @@ from nestling.wire.messages import (
 )
 
 BYE_BYTES: Final = 4000
-"""So much of a goodbye is kept."""
+"""So much of a goodbye is kept, as whole characters."""
 
 
 class Hub:
@@ -176,8 +177,7 @@ class Hub:
             case Result():
                 self._requests.result(session, message)
             case Bye():
-                detail = body[:BYE_BYTES].decode("utf-8", "backslashreplace")
-                self._endings.bye(session, message, detail)
+                self._endings.bye(session, message, _goodbye(body))
             case Beat():
                 session.last_heard = self.tree.now.monotonic
 
@@ -241,3 +241,10 @@ class Hub:
         self.tree.is_aborting = True
         for session in self.tree:
             self.tree.kill(session, reason, "abort")
+
+
+def _goodbye(body: bytes) -> str:
+    """Return the beginning of a goodbye; what is no text takes more room as text."""
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    text = decoder.decode(body[:BYE_BYTES], final=len(body) <= BYE_BYTES)
+    return text.encode()[:BYE_BYTES].decode("utf-8", "ignore")

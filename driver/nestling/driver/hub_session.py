@@ -58,6 +58,7 @@ class HubSession:
         observed: how many events the director was shown.
         step: the tool calls of the open step and what was asked about them.
         gap_at: the event that was asked for again, until it comes.
+        cancels: why its turn is cancelled, by the length of the log where that is.
         has_result: whether its worker has said that it is done.
         prompts: what it will be told, turn by turn.
         prompted: how many of them it was told.
@@ -88,6 +89,7 @@ class HubSession:
         self.path = path
         self.depth = depth
         self.parentage = parentage
+        self.cancels = {stop.length: stop.cause for stop in creation.stops.cancels}
         self.children: list[HubSession] = []
         self.state = State.STARTING
         self.pid: int | None = None

@@ -33,6 +33,9 @@ _ALLOWED: Final = (
     "TMPDIR",
     "SYSTEMROOT",
     "VIRTUAL_ENV",
+    # Where, and whether, a worker leaves compiled modules beside an agent.
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONPYCACHEPREFIX",
     # So that a coverage run sees workers; only there where it set them.
     "COVERAGE_PROCESS_CONFIG",
     "COVERAGE_PROCESS_START",

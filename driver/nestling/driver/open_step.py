@@ -7,9 +7,12 @@ believes nothing that the request itself says.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from nestling.session.errors import WireError
 from nestling.session.event import Event
-from nestling.session.jsontext import shown
+from nestling.session.jsontext import JsonObject, shown
 from nestling.session.place import Place
 from nestling.session.surface import is_replacement
 
@@ -20,7 +23,7 @@ class OpenStep:
     def __init__(self) -> None:
         self._turn = 0
         self._step = 0
-        self._blocks: dict[int, str] = {}
+        self._blocks: dict[int, tuple[str, int]] = {}
         self._called: dict[str, list[int]] = {}
         self._places: set[Place] = set()
         self._tools: set[Place] = set()
@@ -39,12 +42,7 @@ class OpenStep:
             case "step/end":
                 self._begin(event.data["turn"], 0)
             case "assistant/message":
-                content = event.data["message"]["content"]
-                self._blocks = {
-                    n: b["id"]
-                    for n, b in enumerate(content)
-                    if b["type"] == "tool-call"
-                }
+                self._blocks = _tool_calls(event.data["message"]["content"])
             case "tool/call":
                 self._called.setdefault(event.data["callId"], []).append(event.seq)
 
@@ -98,13 +96,26 @@ class OpenStep:
             )
 
     def _check_call(self, block: int, call_id: str, length: int) -> None:
-        # A model may repeat an id: the k-th call is the k-th block that has it.
-        ids = [each for n, each in self._blocks.items() if n < block]
-        started = self._called.get(call_id, ())[ids.count(call_id) :]
-        is_held = self._blocks.get(block) == call_id and bool(started)
-        if not is_held or started[0] >= length:
+        held_id, nth = self._blocks.get(block, (None, 0))
+        started = self._called.get(call_id, ())
+        is_held = held_id == call_id and nth < len(started)
+        if not is_held or started[nth] >= length:
             raise WireError(
                 f"a request for block {block} of turn {self._turn}, step {self._step}, "
                 f"where the first {length} events of the log hold no tool call "
                 f"{shown(call_id)}"
             )
+
+
+def _tool_calls(content: Sequence[JsonObject]) -> dict[int, tuple[str, int]]:
+    """Return the id of each tool-call block, and how many before it have that id.
+
+    A model may repeat an id: the k-th call is the k-th block that has it.
+    """
+    blocks: dict[int, tuple[str, int]] = {}
+    seen: Counter[str] = Counter()
+    for position, block in enumerate(content):
+        if block["type"] == "tool-call":
+            blocks[position] = block["id"], seen[block["id"]]
+            seen[block["id"]] += 1
+    return blocks

@@ -6,15 +6,15 @@ the worker has room for by so many chunks as the hub allows, then it waits.
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
-from concurrent.futures import Future
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
 
 import anyio
-from anyio.from_thread import BlockingPortal
 
+from nestling.driver.caller_loop_io import CallerLoop
 from nestling.driver.instructions import (
     Allow,
     Ask,
@@ -23,8 +23,8 @@ from nestling.driver.instructions import (
     Provided,
     ProviderEnded,
 )
-from nestling.session.errors import ProviderError
-from nestling.session.jsontext import JsonObject
+from nestling.session.errors import JsonDomainError, ProviderError, described
+from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.request import Provider
 
 PROVIDER_ERROR: Final = "PROVIDER_ERROR"
@@ -40,18 +40,16 @@ _Call: TypeAlias = tuple[int, int]
 class Providers:
     """The providers of one run; used by the hub's thread, run in the user's loop."""
 
-    def __init__(
-        self, providers: Mapping[str, Provider], portal: BlockingPortal
-    ) -> None:
+    def __init__(self, providers: Mapping[str, Provider], caller: CallerLoop) -> None:
         """Prepare to ask.
 
         Args:
             providers: by the name under which agents ask for them; the one named ``*``
                 answers for every name that has none of its own.
-            portal: leads into the user's loop.
+            caller: the user's loop.
         """
         self._providers = providers
-        self._portal = portal
+        self._caller = caller
         self._open: dict[_Call, _Answering] = {}
 
     def handle(self, instruction: Ask | Allow | Dismiss, tell: Tell) -> None:
@@ -83,7 +81,7 @@ class Providers:
             failure = dict(ProviderError(text, NO_PROVIDER).failure())
             tell(ProviderEnded(ask.sid, ask.call, failure))
             return
-        self._open[ask.sid, ask.call] = _Answering(provider, ask, tell, self._portal)
+        self._open[ask.sid, ask.call] = _Answering(provider, ask, tell, self._caller)
 
     def close(self) -> None:
         """Dismiss every provider that is still at work."""
@@ -95,25 +93,32 @@ class _Answering:
     """One provider that answers one call."""
 
     def __init__(
-        self, provider: Provider, ask: Ask, tell: Tell, portal: BlockingPortal
+        self, provider: Provider, ask: Ask, tell: Tell, caller: CallerLoop
     ) -> None:
         self._provider = provider
         self._ask = ask
         self._tell = tell
-        self._portal = portal
+        self._caller = caller
         self._allowed = ask.allowed
-        self._more = anyio.Event()
-        self._future: Future[None] = portal.start_task_soon(self._run)
+        caller.post(self._start)
+
+    # --- in the hub's thread -----------------------------------------------------
 
     def allow(self, allowed: int) -> None:
         """Let it yield so many chunks in all."""
-        self._portal.start_task_soon(self._widen, allowed)
+        self._caller.post(lambda: self._widen(allowed))
 
     def dismiss(self) -> None:
         """Cancel it."""
-        self._future.cancel()
+        self._caller.post(lambda: self._scope.cancel())
 
-    async def _widen(self, allowed: int) -> None:
+    # --- in the user's loop ------------------------------------------------------
+
+    def _start(self) -> None:
+        self._more = anyio.Event()
+        self._scope = self._caller.start(self._run)
+
+    def _widen(self, allowed: int) -> None:
         self._allowed = allowed
         self._more.set()
 
@@ -122,17 +127,22 @@ class _Answering:
         try:
             await self._answer()
         except ProviderError as error:
-            failure = dict(error.failure())
+            failure = _told(error)
+        except anyio.get_cancelled_exc_class() as error:
+            if self._scope.cancel_called:
+                raise
+            # Something in the provider was cancelled, and it let that pass.
+            failure = _raised(error)
         except Exception as error:  # noqa: BLE001 - a provider is the user's code
-            traceback.print_exc()
-            text = f"the provider raised {type(error).__name__}: {error}"
-            failure = dict(ProviderError(text, PROVIDER_ERROR).failure())
+            failure = _raised(error)
         self._tell(ProviderEnded(self._ask.sid, self._ask.call, failure))
 
     async def _answer(self) -> None:
         yielded = 0
         stream: Any = self._provider(self._ask.request)
         if not isinstance(stream, AsyncGenerator):
+            if inspect.iscoroutine(stream):
+                stream.close()  # or it would be said that nobody awaited it
             raise ProviderError(
                 f"a provider must be an async generator function, {self._provider!r} "
                 f"returned {stream!r}",
@@ -140,10 +150,36 @@ class _Answering:
             )
         async with aclosing(stream):
             async for chunk in stream:
+                yielded += 1
+                self._tell(Provided(self._ask.sid, self._ask.call, [_kept(chunk)]))
+                if type(chunk) is dict and chunk.get("type") == "finish":
+                    return
                 while yielded >= self._allowed:
                     self._more = anyio.Event()
                     await self._more.wait()
-                yielded += 1
-                self._tell(Provided(self._ask.sid, self._ask.call, [chunk]))
-                if type(chunk) is dict and chunk.get("type") == "finish":
-                    return
+
+
+def _kept(chunk: Any) -> Any:
+    """Return a chunk as it is now: its provider may change it for the next one."""
+    try:
+        check(chunk)
+    except JsonDomainError:
+        return chunk  # the hub says so, too
+    return copied(chunk)
+
+
+def _told(error: ProviderError) -> JsonObject:
+    """Return a failure as the log can hold it."""
+    failure: JsonObject = dict(error.failure())
+    try:
+        check(failure)
+    except JsonDomainError as problem:
+        text = f"the provider raised a ProviderError that no log can hold: {problem}"
+        return dict(ProviderError(text, PROVIDER_ERROR).failure())
+    return failure
+
+
+def _raised(error: BaseException) -> JsonObject:
+    traceback.print_exception(error)
+    text = f"the provider raised {described(error)}"
+    return dict(ProviderError(text, PROVIDER_ERROR).failure())

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from anyio.from_thread import BlockingPortal
+from anyio import CapacityLimiter
 
+from nestling.driver.caller_loop_io import CallerLoop
 from nestling.driver.director import Prompt, Settlement
 from nestling.driver.exits import Log
 from nestling.driver.hub_io import RunEnd
 from nestling.driver.hub_thread_io import HubThread
 from nestling.driver.instructions import Prompted, Released
 from nestling.driver.live_director import Grown
-from nestling.session.errors import NestlingError
-from nestling.session.jsontext import JsonObject, check
+from nestling.session.errors import JsonDomainError, NestlingError
+from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import ROOT
 
@@ -39,15 +39,32 @@ class RunResult(NamedTuple):
     diagnostic: str | None
 
 
-def prompt_blocks(prompt: str | Prompt) -> Prompt:
-    """Return a prompt as content blocks.
+def prompt_blocks(prompt: object) -> Prompt:
+    """Return a prompt, a text or content blocks, as content blocks.
 
     Raises:
-        JsonDomainError: if it is no JSON.
+        JsonDomainError: if it is neither.
     """
-    said = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
-    check(list(said))
-    return list(said)
+    if isinstance(prompt, str):
+        return [{"type": "text", "text": str.__str__(prompt)}]
+    if not isinstance(prompt, list | tuple) or not prompt:
+        raise _no_prompt(prompt)
+    blocks = list(prompt)
+    check(blocks)
+    for block in blocks:
+        kind = block.get("type") if type(block) is dict else None
+        has_text = kind != "text" or type(block.get("text")) is str
+        if type(kind) is not str or not has_text:
+            raise _no_prompt(block)
+    copy: list[JsonObject] = copied(blocks)
+    return copy
+
+
+def _no_prompt(found: object) -> JsonDomainError:
+    return JsonDomainError(
+        "a prompt is a text or a list of content blocks, each an object with a type, "
+        f"found {found!r}"
+    )
 
 
 class StartedRun:
@@ -60,10 +77,10 @@ class StartedRun:
 
     thread: HubThread
 
-    def __init__(self, session_id: str, asked: int, portal: BlockingPortal) -> None:
+    def __init__(self, session_id: str, asked: int, caller: CallerLoop) -> None:
         self.session_id = session_id
         self.losses: list[tuple[str, str]] = []
-        self._portal = portal
+        self._caller = caller
         self._asked: float = asked
         self._done: float = 0
         self._result: RunResult | None = None
@@ -113,12 +130,15 @@ class StartedRun:
         Each event is yielded once: a second call goes on where the first one stopped.
         """
         while True:
-            while self._read < len(self._events):
+            # Looked up first: an event that comes between the two is seen here.
+            is_done = self._done >= self._asked
+            if self._read < len(self._events):
                 self._read += 1
                 yield self._events[self._read - 1]
-            if self._done >= self._asked:
+            elif is_done:
                 return
-            await self._change()
+            else:
+                await self._change()
 
     async def close(self) -> Mapping[str, Log]:
         """Let the run end, and return what its sessions have left (see ``logs``)."""
@@ -133,6 +153,8 @@ class StartedRun:
         Raises:
             NestlingError: before.
         """
+        if self._error is not None:
+            raise self._error
         if self._end is None:
             raise NestlingError(f"the run {self.session_id} has not ended")
         return self._end.logs
@@ -172,12 +194,11 @@ class StartedRun:
         if self._is_pending:
             return
         self._is_pending = True
-        with suppress(RuntimeError):  # the driver is being left: nobody waits
-            self._portal.start_task_soon(self._notice)
+        self._caller.post(self._notice)
 
     # --- in the caller's loop ----------------------------------------------------
 
-    async def _notice(self) -> None:
+    def _notice(self) -> None:
         self._is_pending = False
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
@@ -189,14 +210,16 @@ class StartedRun:
 
     async def watch(self) -> None:
         """Wait for the end of the hub's thread, and take in what it has left."""
-        await anyio.to_thread.run_sync(self.thread.join, abandon_on_cancel=True)
+        # One of its own: the threads of others, a provider's perhaps, are not to
+        # wait until this run has ended.
+        await anyio.to_thread.run_sync(self.thread.join, limiter=CapacityLimiter(1))
         try:
             self._end = self.thread.result()
         except Exception as error:  # noqa: BLE001 - raised where the caller waits
             self._error = error
         self._done = math.inf
         self._over.set()
-        await self._notice()
+        self._notice()
 
     async def ended(self) -> None:
         """Wait until nothing is left of the run's processes."""

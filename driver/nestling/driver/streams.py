@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from nestling.driver.director import Answer, CallRequest, EncodedChunks
-from nestling.session.chunk import chunk_problem, is_finish
+from nestling.session.chunk import FAILED, chunk_problem, is_finish
 from nestling.session.errors import (
     JsonDomainError,
     ProviderError,
@@ -20,6 +20,7 @@ from nestling.session.errors import (
 from nestling.session.event import Event
 from nestling.session.fold import fold
 from nestling.session.jsontext import Json, JsonObject, check
+from nestling.session.shape import block_problem
 from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.credit import Window
 
@@ -91,8 +92,11 @@ class OpenCall:
         problem = chunk_problem(chunk)
         if problem is not None:
             raise UnreadableError(problem)
-        if is_finish(chunk):
-            fold([*self.chunks.objects, chunk])  # a worker must be able to
+        if is_finish(chunk):  # a worker must be able to make a message of it
+            folded = fold([*self.chunks.objects, chunk])
+            problem = next(filter(None, map(block_problem, folded.blocks)), None)
+            if problem is not None and folded.finish["kind"] not in FAILED:
+                raise UnreadableError(problem)
 
     def finish(self, failure: JsonObject | None) -> None:
         """Take note that the provider yields nothing more."""
@@ -120,7 +124,9 @@ class OpenCall:
             return None
         texts, size = [], 0
         first = self.served
-        for text in self.chunks.texts[first:]:
+        all_texts = self.chunks.texts
+        for number in range(first, len(all_texts)):
+            text = all_texts[number]
             texts.append(text)
             size += len(text) + 1
             if size >= min(self.window.bytes, MESSAGE_BYTES):

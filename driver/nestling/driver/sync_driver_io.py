@@ -52,6 +52,7 @@ class SyncDriver:
         traceback: TracebackType | None,
     ) -> bool | None:
         """End every run, as ``Driver`` does."""
+        self._portal = None
         return self._stack.__exit__(kind, error, traceback)
 
     def start(

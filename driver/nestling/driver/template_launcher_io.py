@@ -94,11 +94,11 @@ class TemplateLauncher:
         self._modules = tuple(modules)
         self._entry = entry
         self._bounds = bounds
-        self._held: TemplatePool | None = None
+        self._held: list[TemplatePool] = []
 
     def __enter__(self) -> Self:
-        """Keep the template between runs."""
-        self._held = self._acquired()
+        """Keep the template between runs; may be entered several times."""
+        self._held.append(self._acquired())
         return self
 
     def __exit__(
@@ -108,9 +108,7 @@ class TemplateLauncher:
         traceback: TracebackType | None,
     ) -> None:
         """Let it end with the runs that use it."""
-        held, self._held = self._held, None
-        if held is not None:
-            release(held)
+        release(self._held.pop())
 
     def _acquired(self) -> TemplatePool:
         environment = worker_environment(os.environ)

@@ -63,6 +63,7 @@ class Tree:
         self._launching: list[HubSession] = []
         self._unlaunched: list[HubSession] = []
         self._seeds: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self._reaped = 0
 
     def __iter__(self) -> Iterator[HubSession]:
         return iter(self._sessions)
@@ -79,6 +80,14 @@ class Tree:
     def of_sid(self, sid: int) -> HubSession:
         """Return the session with a number that the hub itself gave out."""
         return self._sessions[sid]
+
+    def is_reaped(self) -> bool:
+        """Tell whether every session has ended, and its process, too."""
+        while self._reaped < len(self._sessions):
+            if self._sessions[self._reaped].state is not State.REAPED:
+                return False
+            self._reaped += 1  # and that is how it stays
+        return True
 
     # --- creating --------------------------------------------------------------
 

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nestling.harness.casting_io import cast_of as cast_of
+    from nestling.harness.compose_stream import fork_call as fork_call
+    from nestling.harness.compose_stream import reasoning as reasoning
+    from nestling.harness.compose_stream import spawn_call as spawn_call
+    from nestling.harness.compose_stream import text as text
+    from nestling.harness.compose_stream import tool_call as tool_call
     from nestling.harness.ledger import Problem as Problem
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
@@ -20,6 +25,7 @@ if TYPE_CHECKING:
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
     from nestling.harness.scripted_answer import Answer as Answer
+    from nestling.harness.scripted_answer import last_user_text as last_user_text
     from nestling.harness.scripted_model_io import ScriptedModel as ScriptedModel
 
 _HOMES = {
@@ -31,9 +37,15 @@ _HOMES = {
     "Scenario": "harness.scenario",
     "ScriptedModel": "harness.scripted_model_io",
     "cast_of": "harness.casting_io",
+    "fork_call": "harness.compose_stream",
+    "last_user_text": "harness.scripted_answer",
     "load_scenario": "harness.scenario_io",
+    "reasoning": "harness.compose_stream",
     "record": "harness.record_io",
     "replay": "harness.replay_io",
+    "spawn_call": "harness.compose_stream",
+    "text": "harness.compose_stream",
+    "tool_call": "harness.compose_stream",
 }
 
 __all__ = [
@@ -45,9 +57,15 @@ __all__ = [
     "Scenario",
     "ScriptedModel",
     "cast_of",
+    "fork_call",
+    "last_user_text",
     "load_scenario",
+    "reasoning",
     "record",
     "replay",
+    "spawn_call",
+    "text",
+    "tool_call",
 ]
 
 

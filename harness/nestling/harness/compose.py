@@ -1,4 +1,4 @@
-"""Composed recordings: agent trees written by hand, for examples and for tests.
+"""Composed recordings: agent trees written by hand, for tests.
 
 A ``Composer`` plays the agent loop of one session: each of its methods appends what
 the loop would log there, in the format's order, to a real ``SessionLog``, which

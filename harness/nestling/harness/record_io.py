@@ -7,6 +7,7 @@ replay; a recording that fails leaves the old one as it was.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,12 @@ async def record(
     config = require_config(folder)
     answering = load_provider(config.provider) if provider is None else provider
     starts = launcher_of(LauncherName.AUTO) if launcher is None else launcher
-    name = config.name or ""
-    logs, lost = await _run(name, config, answering, starts, bounds or Bounds())
+    logs, lost = await _run(config, answering, starts, bounds or Bounds())
     files = harvest(logs)
     problems = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
     if problems:
         return RecordReport(None, tuple(problems))
-    scenario = read_harvest(name, files)
+    scenario = read_harvest(folder.name or str(folder), files)
     problems = _problems_of_replay(scenario)
     if not problems:
         write_scenario(folder, files)
@@ -70,7 +70,6 @@ async def record(
 
 
 async def _run(
-    name: str,
     config: ScenarioConfig,
     provider: Provider,
     launcher: Launcher,
@@ -80,7 +79,7 @@ async def _run(
     providers = {"*": provider}
     async with Driver(providers=providers, launcher=launcher, bounds=bounds) as driver:
         run = await driver.start(
-            config.agent, config.prompts, session_id=name, options=config.options
+            config.agent, config.prompts, session_id=config.name, options=config.options
         )
         await run.result()
         logs = await run.close()
@@ -112,7 +111,11 @@ def load_provider(reference: str) -> Provider:
     Raises:
         AgentReferenceError: if there is none.
     """
-    found: Any = load_object(parse_reference(reference))
+    searched = list(sys.path)
+    try:
+        found: Any = load_object(parse_reference(reference))
+    finally:
+        sys.path[:] = searched  # workers find what the caller finds, and no more
     if _is_provider(found):
         return found  # type: ignore[no-any-return]  # just looked at
     if callable(found) and not inspect.isclass(found) and _takes_nothing(found):

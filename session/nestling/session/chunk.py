@@ -28,6 +28,9 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
     "finish": {"reason": dict},
 }
 
+FAILED: Final = frozenset({"error", "aborted"})
+"""The kinds of finish that no message follows."""
+
 CHUNK_TYPES: Final = frozenset(_FIELDS)
 
 

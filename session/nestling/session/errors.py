@@ -12,6 +12,15 @@ LONGEST: Final = 2000
 """A message is cut in the middle beyond so many characters: it may quote anything."""
 
 
+def described(error: BaseException) -> str:
+    """Return an exception's class and message; some cannot say theirs."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - a message is the user's code
+        return name
+
+
 class NestlingError(Exception):
     """Nestling could not do what was asked."""
 

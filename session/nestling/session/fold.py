@@ -15,6 +15,7 @@ import codecs
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nestling.session.chunk import FAILED
 from nestling.session.errors import UnreadableError
 from nestling.session.jsontext import Json, JsonObject
 
@@ -78,6 +79,10 @@ class _Block:
             f"block {self.index} of unknown type {self.kind!r} was never closed"
         )
 
+    @property
+    def can_be_built(self) -> bool:
+        return self.closed is not None or self.kind in _DELTA_KINDS.values()
+
 
 _DELTA_KINDS = {
     "text-delta": "text",
@@ -90,11 +95,15 @@ def fold(chunks: Iterable[JsonObject]) -> Folded:
     """Fold the chunks of a call that ran to its end.
 
     Raises:
-        UnreadableError: if a block of an unknown type was never closed.
+        UnreadableError: if a block of an unknown type was never closed, and the call
+            did not fail.
     """
     blocks, finish_chunk, usage = _collect(chunks)
-    built = [block.build() for block in blocks]
     finish = STOP if finish_chunk is None else finish_chunk["reason"]
+    if finish.get("kind") in FAILED:
+        # It broke off wherever it was, and there will be no message.
+        blocks = [block for block in blocks if block.can_be_built]
+    built = [block.build() for block in blocks]
     state = None if finish_chunk is None else finish_chunk.get("replayState")
     state = _aligned(state, built)
     if finish.get("kind") == "max-tokens":

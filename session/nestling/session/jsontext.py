@@ -180,6 +180,16 @@ def _shortened(value: int) -> str:
     return str(value) if value.bit_length() < 200 else f"of {value.bit_length()} bits"
 
 
+def copied(value: Json) -> Json:
+    """Return a deep copy of a value of the domain."""
+    kind = type(value)
+    if kind is dict:
+        return {key: copied(item) for key, item in value.items()}
+    if kind is list:
+        return [copied(item) for item in value]
+    return value
+
+
 def dumps(value: Json) -> bytes:
     """Write a value of the domain as compact UTF-8 JSON, without a newline.
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from nestling.session.event import Event
-from nestling.session.jsontext import Json, JsonObject
+from nestling.session.jsontext import Json, JsonObject, copied
 from nestling.session.log import SessionLog
 
 
@@ -52,7 +52,9 @@ raises ``ProviderError`` if the stream fails."""
 
 def rebuild_request(log: SessionLog) -> Request:
     """Rebuild the request that a call made now would send."""
-    header: JsonObject = _copy(_last_header(log.events))
+    # Providers rewrite messages to the shape that their API wants; the log must not
+    # change with them.
+    header: JsonObject = copied(_last_header(log.events))
     config: JsonObject = header.get("config", {})
     surface = [log.events[seq] for seq in log.surface.nodes]
     return Request(
@@ -61,7 +63,7 @@ def rebuild_request(log: SessionLog) -> Request:
         config,
         header.get("system"),
         header.get("tools"),
-        [_copy(message) for message in _ordered(surface)],
+        [copied(message) for message in _ordered(surface)],
     )
 
 
@@ -74,16 +76,6 @@ def _last_header(events: list[Event]) -> Json:
 
 def _message(event: Event) -> Json:
     return event.data if event.type == "user/message" else event.data["message"]
-
-
-def _copy(value: Json) -> Json:
-    # Providers rewrite messages to the shape that their API wants; the log must not
-    # change with them.
-    if type(value) is dict:
-        return {key: _copy(item) for key, item in value.items()}
-    if type(value) is list:
-        return [_copy(item) for item in value]
-    return value
 
 
 def _ordered(surface: Iterable[Event]) -> list[JsonObject]:

@@ -88,10 +88,11 @@ def _message_problem(message: Json, role: str) -> str | None:
     content = message.get("content")
     if type(content) is not list:
         return "message content must be a list of blocks"
-    return next(filter(None, map(_block_problem, content)), None)
+    return next(filter(None, map(block_problem, content)), None)
 
 
-def _block_problem(block: Json) -> str | None:
+def block_problem(block: Json) -> str | None:
+    """Say what keeps a value from being a message's content block, if anything."""
     if type(block) is not dict or type(block.get("type")) is not str:
         return f"a content block must be an object with a type, found {shown(block)}"
     if block["type"] == "tool-call":

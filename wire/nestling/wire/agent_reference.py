@@ -63,13 +63,17 @@ def parse_reference(text: str) -> Reference:
     return Reference(module, module.endswith(".py"), name)
 
 
+SIDE_CALL: Final = "nestling.worker.side_call:side_call"
+"""The agent of the child that a side call is."""
+
+
 def module_of(agent: str) -> str:
-    """Return the module that a worker imports for an agent; "" for the tape agent.
+    """Return the module that a worker imports for an agent; "" for those it has.
 
     Raises:
         AgentReferenceError: if `agent` is no reference.
     """
-    return "" if agent == TAPE else parse_reference(agent).module
+    return "" if agent in (TAPE, SIDE_CALL) else parse_reference(agent).module
 
 
 def absolute(reference: Reference, base_dir: str) -> Reference:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from nestling.worker.reply import ToolCall as ToolCall
     from nestling.worker.retry import NO_RETRY as NO_RETRY
     from nestling.worker.retry import RetryPolicy as RetryPolicy
-    from nestling.worker.tool import Tool as Tool
-    from nestling.worker.tool import tool as tool
+    from nestling.worker.tools import Tool as Tool
+    from nestling.worker.tools import tool as tool
     from nestling.worker.turn import Turn as Turn
     from nestling.worker.turn import current_turn as current_turn
 
@@ -34,13 +34,13 @@ _HOMES = {
     "Result": "worker.reply",
     "RetryPolicy": "worker.retry",
     "Seen": "worker.reply",
-    "Tool": "worker.tool",
+    "Tool": "worker.tools",
     "ToolCall": "worker.reply",
     "Turn": "worker.turn",
     "current_turn": "worker.turn",
     "subagent": "worker.delegation_tools",
     "subagent_fork": "worker.delegation_tools",
-    "tool": "worker.tool",
+    "tool": "worker.tools",
 }
 
 __all__ = [

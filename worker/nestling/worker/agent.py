@@ -15,14 +15,14 @@ is an agent, too, for loops of one's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
 
 from nestling.session.errors import AgentError
-from nestling.session.jsontext import check, is_int0
+from nestling.session.jsontext import JsonObject, check, copied, is_int0
 from nestling.worker.reply import Reply, Result
 from nestling.worker.retry import RetryPolicy
-from nestling.worker.tool import AnyTool, toolbox
+from nestling.worker.tools import AnyTool, toolbox
 
 MOST_STEPS: Final = 100
 """How many steps a turn may have by default."""
@@ -54,8 +54,8 @@ class Agent:
         options: model options, as the provider finds them in ``Request.config``.
         retry: when a failed call is tried again.
         max_steps: how many steps a turn may have.
-        subagent: the agent, or the reference of one, that children run; the same one
-            as their parent where it is None.
+        subagent: the agent, the reference of one, or the async function that children
+            run; the same one as their parent where it is None.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Agent:
         options: Mapping[str, Any] | None = None,
         retry: RetryPolicy | None = None,
         max_steps: int = MOST_STEPS,
-        subagent: Agent | str | None = None,
+        subagent: AnyAgent | None = None,
     ) -> None:
         """Make an agent.
 
@@ -82,7 +82,8 @@ class Agent:
             subagent: what children run.
 
         Raises:
-            AgentError: if the model is not written so, or ``max_steps`` is no count.
+            AgentError: if the model is not written so, ``max_steps`` is no count, or
+                the options name a model.
             ToolSignatureError: if a tool is none, or two have one name.
             JsonDomainError: if the options are no JSON.
         """
@@ -92,8 +93,7 @@ class Agent:
         self.model = model
         self.system = system
         self.tools = toolbox(tools)
-        self.options = dict(options or {})
-        check(self.options)
+        self.options = checked_options(options)
         self.retry = RetryPolicy() if retry is None else retry
         self.max_steps = max_steps
         self.subagent = subagent
@@ -127,6 +127,26 @@ class Agent:
                 return
             await turn.run_tools(reply)
         raise AgentError(f"the turn had {self.max_steps} steps, its limit")
+
+
+AnyAgent: TypeAlias = Agent | str | Callable[..., Awaitable[None]]
+"""What a child runs: an agent, the reference of one, or an async function."""
+
+
+def checked_options(options: Mapping[str, Any] | None) -> JsonObject:
+    """Return a copy of model options, which name neither provider nor model.
+
+    Raises:
+        AgentError: if they do: ``model`` says both.
+        JsonDomainError: if they are no JSON.
+    """
+    own = dict(options or {})
+    check(own)
+    for name in ("provider", "model"):
+        if name in own:
+            raise AgentError(f"model options have no {name}, found {own[name]!r}")
+    copy: JsonObject = copied(own)
+    return copy
 
 
 def split_model(model: object) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,8 +14,9 @@ from nestling.session.jsontext import JsonObject, check
 from nestling.session.place import Place
 from nestling.wire.agent_reference import absolute, parse_reference
 from nestling.wire.messages import Context
-from nestling.worker.agent import Agent
+from nestling.worker.agent import AnyAgent
 from nestling.worker.endpoint import Endpoint
+from nestling.worker.references_io import reference_of
 from nestling.worker.reply import Result, result_of
 from nestling.worker.tool_calls import PendingTool
 
@@ -45,7 +47,7 @@ class Children:
         self._keys: set[Place] = set()
         self._uncounted: set[Place] = set()
 
-    def delegate_by(self, tool: PendingTool, agent: Agent | str | None) -> None:
+    def delegate_by(self, tool: PendingTool, agent: AnyAgent | None) -> None:
         """Delegate by a tool call; one that cannot be is told so as a tool's result."""
         try:
             arguments = parse_arguments(tool.arguments)
@@ -70,7 +72,7 @@ class Children:
         asked: JsonObject,
         key: str | None,
         fork: bool,
-        agent: Agent | str | None,
+        agent: AnyAgent | None,
         tool: PendingTool | None,
     ) -> Result:
         """Delegate by code, and wait for what the child comes to.
@@ -127,14 +129,20 @@ class Children:
         self._keys.add(place)
         return place
 
-    def _named(self, agent: Agent | str | None) -> str:
+    def _named(self, agent: AnyAgent | None) -> str:
         """Return the reference of what a child runs."""
         if agent is None:
             return self._reference
-        text = agent.reference if isinstance(agent, Agent) else agent
+        text = agent if isinstance(agent, str) else reference_of(agent)
+        return str(absolute(parse_reference(text), self._folder()))
+
+    def _folder(self) -> str:
+        """Return where relative references start: beside the agent's own module."""
         own = parse_reference(self._reference)
-        base = os.path.dirname(own.module) if own.is_file else os.getcwd()
-        return str(absolute(parse_reference(text), base))
+        if own.is_file:
+            return os.path.dirname(own.module)
+        file = getattr(sys.modules.get(own.module), "__file__", None)
+        return os.getcwd() if file is None else os.path.dirname(os.path.abspath(file))
 
 
 def _of(place: Place) -> Place:

@@ -8,6 +8,7 @@ from nestling.wire.brief import decode_brief
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.live_io import LiveSession
 from nestling.worker.references_io import load_agent
+from nestling.worker.side_call import side_call as _side_call  # noqa: F401 - a fork has it
 
 
 def live_session(

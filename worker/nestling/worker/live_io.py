@@ -9,24 +9,31 @@ the same.
 from __future__ import annotations
 
 import asyncio
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from nestling.session.errors import AgentError, AppendError, ModelCallError
+from nestling.session.errors import (
+    AgentError,
+    AppendError,
+    JsonDomainError,
+    ModelCallError,
+    described,
+)
 from nestling.session.event import Event
-from nestling.session.jsontext import JsonObject, loads
+from nestling.session.jsontext import Json, JsonObject, check, copied, loads
 from nestling.session.place import Place
 from nestling.session.turns import AGENT_ERROR
 from nestling.wire.brief import Brief
-from nestling.worker.agent import Agent
+from nestling.worker.agent import Agent, AnyAgent
 from nestling.worker.children_io import Children
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.reply import Reply, Result, Seen, result_of
-from nestling.worker.tool import DelegationTool, error_result
 from nestling.worker.tool_calls import PendingTool
 from nestling.worker.tool_runs_io import RUNNING, run_tool
+from nestling.worker.tools import DelegationTool, error_result
 from nestling.worker.turn import CURRENT, Call, Turn
 
 ABORTED: Final = "ABORTED"
@@ -65,6 +72,7 @@ class LiveSession:
         self._agent = agent
         self._proceed = proceed
         self._changed = asyncio.Event()
+        self._thread = threading.get_ident()
         self._turn: asyncio.Task[None] | None = None
         self._calling: asyncio.Task[Reply] | None = None
         self._is_stopped = False
@@ -125,7 +133,7 @@ class LiveSession:
         turn = Turn(
             self,
             loop.place[0],
-            "".join(b["text"] for b in prompt if b.get("type") == "text"),
+            _text(prompt),
             self._agent if isinstance(self._agent, Agent) else None,
         )
         CURRENT.set(turn)
@@ -133,19 +141,27 @@ class LiveSession:
             self._say(prompt, "user")
             code: Any = getattr(self._agent, "run_turn", self._agent)
             await code(turn)
-        except asyncio.CancelledError:
-            if not self._is_stopped:
+        except asyncio.CancelledError as error:
+            if self._is_ending:
                 raise
+            if not self._is_stopped:
+                self._fail(error)  # the code's own: it waited for what was cancelled
         except ModelCallError:
             pass  # the log holds the failure, and the turn ends with it
         except Exception as error:  # noqa: BLE001 - it is the user's code
             self._fail(error)
         await self._settle()
 
-    def _fail(self, error: Exception) -> None:
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the loop cancels what is left, because the worker ends."""
+        task = asyncio.current_task()
+        return not self._is_stopped and task is not None and task.cancelling() > 0
+
+    def _fail(self, error: BaseException) -> None:
         traceback.print_exception(error)
-        text = f"{type(error).__name__}: {error}"
-        self._endpoint.loop.fail({"message": text, "code": AGENT_ERROR})
+        failure: JsonObject = {"message": described(error), "code": AGENT_ERROR}
+        self._endpoint.loop.fail(failure)
 
     async def _settle(self) -> None:
         """Close the turn, whatever the agent's code has left open."""
@@ -213,7 +229,8 @@ class LiveSession:
         blocks = [] if answer is None else answer.blocks
         finish = "stop" if answer is None else str(answer.finish["kind"])
         usage = None if answer is None else answer.usage
-        self._reply = Reply(self._new_id(), blocks, finish, usage)
+        # Copies: what the agent's code does with them is not to change the log.
+        self._reply = Reply(self._new_id(), copied(blocks), finish, copied(usage))
         if blocks or (usage is not None and not loop.is_cancelled):
             loop.commit(self._reply.id)
         if loop.is_cancelled:
@@ -221,7 +238,8 @@ class LiveSession:
         return self._reply
 
     def _log_header(self, call: Call) -> None:
-        config = {"provider": call.provider, "model": call.model, **call.options}
+        config = {"provider": call.provider, "model": call.model}
+        config.update(copied(call.options))
         header: JsonObject = {"config": config}
         if call.system is not None:
             header["system"] = call.system
@@ -257,10 +275,9 @@ class LiveSession:
         answer = loop.last_answer
         if answer is None or answer.finish["kind"] not in ("error", "aborted"):
             return None
-        failure: JsonObject = answer.finish.get("failure") or {
-            "message": "the model call failed",
-            "code": "UNKNOWN",
-        }
+        failure: Json = answer.finish.get("failure")
+        if type(failure) is not dict or not failure:
+            return {"message": "the model call failed", "code": "UNKNOWN"}
         return failure
 
     async def _wait_to_retry(self, call: Call, failure: JsonObject, retry: int) -> None:
@@ -344,7 +361,7 @@ class LiveSession:
         prompt: str,
         key: str | None,
         fork: bool,
-        agent: Agent | str | None,
+        agent: AnyAgent | None,
         description: str,
         options: JsonObject,
     ) -> Result:
@@ -379,7 +396,7 @@ class LiveSession:
                 f"it sees those at {', '.join(map(str, nodes))}"
             )
         replaced = nodes[nodes.index(first) : nodes.index(last) + 1]
-        operation = {"op": "replace", "start": first, "end": last}
+        operation: JsonObject = {"op": "replace", "start": first, "end": last}
         return self._say(_blocks(content), "agent", operation, replaced)
 
     def _say(
@@ -410,6 +427,11 @@ class LiveSession:
     # --- when it may -------------------------------------------------------------
 
     def _require_open(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise AgentError(
+                "a turn is used in the event loop of its session only: a tool in a "
+                "thread says anyio.from_thread.run(turn.delegate, …)"
+            )
         if not self._endpoint.loop.is_in_turn:
             raise AgentError("the turn is over: await what it starts before it ends")
 
@@ -421,20 +443,30 @@ class LiveSession:
             raise AgentError("a tool adds no messages: what it has to say, it returns")
 
 
-def _subagent(agent: object) -> Agent | str | None:
+def _subagent(agent: object) -> AnyAgent | None:
     return agent.subagent if isinstance(agent, Agent) else None
 
 
 def _blocks(content: str | Sequence[JsonObject]) -> list[JsonObject]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return list(content)
+        return [{"type": "text", "text": str.__str__(content)}]
+    blocks = list(content)
+    try:
+        check(blocks)
+    except JsonDomainError as error:
+        raise AgentError(f"the message cannot be logged: {error}") from None
+    copy: list[JsonObject] = copied(blocks)
+    return copy
+
+
+def _text(content: Sequence[JsonObject]) -> str:
+    return "".join(b["text"] for b in content if b["type"] == "text")
 
 
 def _seen(event: Event) -> Seen:
     data = event.data
     message = data if event.type == "user/message" else data["message"]
-    return Seen(event.seq, message["role"], message["content"])
+    return Seen(event.seq, message["role"], copied(message["content"]))
 
 
 def _last_header(events: Sequence[Event]) -> JsonObject | None:

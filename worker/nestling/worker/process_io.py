@@ -168,9 +168,13 @@ class _Worker:
     def _broke(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, object]
     ) -> None:
-        """Let an error in a callback end the worker, and its log say which."""
+        """Let an error in a callback end the worker, and its log say which.
+
+        A task of the agent's code that failed and that nobody waited for is none.
+        """
         error = context.get("exception")
-        if isinstance(error, BaseException) and not self._over.done():
+        is_callback = "handle" in context and not self._over.done()
+        if isinstance(error, BaseException) and is_callback:
             self._over.set_exception(error)
         else:
             loop.default_exception_handler(context)

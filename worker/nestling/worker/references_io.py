@@ -110,6 +110,7 @@ def _run_file(name: str, path: str) -> ModuleType:
 
 def _guarded(module: str, run: Callable[[], ModuleType]) -> ModuleType:
     """Run an import; turn every way in which it can fail into one error."""
+    pid = os.getpid()
     try:
         return run()
     except KeyboardInterrupt:
@@ -121,6 +122,9 @@ def _guarded(module: str, run: Callable[[], ModuleType]) -> ModuleType:
             raise AgentReferenceError(problem) from None
         traceback.print_exception(error)
         raise AgentReferenceError(_failure(module, error)) from error
+    finally:
+        if os.getpid() != pid:
+            os._exit(0)  # the module forked; only the one who imports it goes on
 
 
 def _is_missing(module: str, error: BaseException) -> bool:

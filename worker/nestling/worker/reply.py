@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nestling.session.jsontext import JsonObject
+from nestling.session.jsontext import JsonObject, copied
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def result_of(body: JsonObject) -> Result:
     block = body["block"]
     is_error = block.get("isError") is True
     reason = body.get("stopReason", "error" if is_error else "completed")
-    return Result(block.get("content", []), is_error, reason)
+    return Result(copied(block.get("content", [])), is_error, reason)
 
 
 def _text(content: Sequence[JsonObject]) -> str:

@@ -28,6 +28,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Final, NoReturn
 
 from nestling.session.errors import WireError
@@ -50,6 +51,9 @@ from nestling.worker.offspring_io import Offspring
 from nestling.worker.prologue_io import LIFELINE, Surroundings, become_worker, flush
 from nestling.worker.rehearsal import rehearse
 from nestling.worker.warmth_io import Refusal, Warmth
+
+LIVE: Final = "nestling.worker.live_agents_io"
+"""What the workers of agents need, and those of tapes do not."""
 
 LAST_SECONDS: Final = 2.0
 """So long a template without a driver waits for what it has ended."""
@@ -180,6 +184,8 @@ class Template:
             warm.modules, lambda m: self._send(self._control, Importing(m))
         )
         signal.alarm(0)
+        if warm.modules:
+            import_module(LIVE)
         _rehearse()
         gc.collect()
         # What is there now is left alone by every collection, here and in forks,

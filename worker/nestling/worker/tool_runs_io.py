@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from contextvars import ContextVar
 from functools import partial
@@ -9,9 +10,10 @@ from typing import Any, Final
 
 import anyio.to_thread
 
-from nestling.session.errors import ToolArgumentError
+from nestling.session.errors import ToolArgumentError, described
 from nestling.session.jsontext import JsonObject
-from nestling.worker.tool import (
+from nestling.worker.tool_calls import PendingTool
+from nestling.worker.tools import (
     INVALID_ARGS,
     TOOL_ERROR,
     UNKNOWN_TOOL,
@@ -21,7 +23,6 @@ from nestling.worker.tool import (
     error_result,
     tool_result,
 )
-from nestling.worker.tool_calls import PendingTool
 
 RUNNING: Final[ContextVar[PendingTool | None]] = ContextVar(
     "nestling_tool", default=None
@@ -52,11 +53,19 @@ async def run_tool(tools: dict[str, AnyTool], call: PendingTool) -> JsonObject:
     RUNNING.set(call)
     try:
         return tool_result(call.call_id, await _called(tool, arguments))
-    except Exception as error:  # noqa: BLE001 - a tool is the user's code
-        traceback.print_exc()
-        name = type(error).__name__
-        text = f"{name}: {error}"
-        return error_result(call.call_id, name, TOOL_ERROR, text)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # the turn was stopped, not something in the tool
+        return _failed(call, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code
+        return _failed(call, error)
+
+
+def _failed(call: PendingTool, error: BaseException) -> JsonObject:
+    traceback.print_exception(error)
+    name = type(error).__name__
+    return error_result(call.call_id, name, TOOL_ERROR, described(error))
 
 
 async def _called(tool: Tool[..., Any], arguments: dict[str, Any]) -> object:

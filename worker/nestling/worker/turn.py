@@ -12,14 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from nestling.session.errors import AgentError
 from nestling.session.jsontext import JsonObject
+from nestling.wire.agent_reference import SIDE_CALL
 from nestling.wire.brief import Brief
-from nestling.worker.agent import Agent, split_model
+from nestling.worker.agent import Agent, AnyAgent, checked_options, split_model
 from nestling.worker.reply import Reply, Result, Seen
 from nestling.worker.retry import RetryPolicy
-from nestling.worker.tool import AnyTool, toolbox
-
-SIDE_CALL: Final = "nestling.worker.side_call:side_call"
-"""The agent of the child that a side call is."""
+from nestling.worker.tools import AnyTool, toolbox
 
 CURRENT: Final[ContextVar[Turn]] = ContextVar("nestling_turn")
 
@@ -50,7 +48,7 @@ class Session(Protocol):
         prompt: str,
         key: str | None,
         fork: bool,
-        agent: Agent | str | None,
+        agent: AnyAgent | None,
         description: str,
         options: JsonObject,
     ) -> Result: ...
@@ -129,7 +127,8 @@ class Turn:
         Raises:
             ModelCallError: if it failed and is not tried again.
             AgentError: if a call is open, the last message's tool calls have no results
-                yet, or no model is named.
+                yet, no model is named, or the options name one.
+            JsonDomainError: if the options are no JSON.
         """
         return await self._session.stream(
             self._call(model, system, tools, options, retry)
@@ -158,7 +157,7 @@ class Turn:
             box = {} if agent is None else agent.tools
         provider, name = split_model(model)
         policy = RetryPolicy() if retry is None else retry
-        return Call(provider, name, dict(options or {}), system, box, policy)
+        return Call(provider, name, checked_options(options), system, box, policy)
 
     async def run_tools(self, reply: Reply) -> list[Result]:
         """Run the tools that a message calls, all at the same time.
@@ -180,7 +179,7 @@ class Turn:
         *,
         key: str | None = None,
         fork: bool = False,
-        agent: Agent | str | None = None,
+        agent: AnyAgent | None = None,
         description: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> Result:
@@ -207,7 +206,7 @@ class Turn:
             prompt, key, fork, chosen, description, dict(options or {})
         )
 
-    def _child_agent(self) -> Agent | str | None:
+    def _child_agent(self) -> AnyAgent | None:
         return None if self._agent is None else self._agent.subagent
 
     async def ask(
@@ -239,7 +238,7 @@ class Turn:
                 raise AgentError("ask() needs model='provider/model' here")
             model = self._agent.model
         split_model(model)
-        told = {"model": model, "system": system, "options": dict(options or {})}
+        told = {"model": model, "system": system, "options": checked_options(options)}
         return await self._session.delegate(
             prompt, key, False, SIDE_CALL, "side call", told
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Final
 
 from nestling.session.errors import WireError
@@ -97,9 +98,7 @@ class Upload:
         """Yield the batches that were not sent yet, and mark them as sent."""
         batch: list[_Item] = []
         size = 0
-        for item in self._items:
-            if item.is_sent:
-                continue
+        for item in self._unsent():
             item.is_sent = item.is_sealed = True
             batch.append(item)
             size += len(item.event or b"")
@@ -108,6 +107,11 @@ class Upload:
                 batch, size = [], 0
         if batch:
             yield self._message(batch)
+
+    def _unsent(self) -> list[_Item]:
+        """Return what was not sent yet, which always is the end of what is kept."""
+        unsent = list(takewhile(lambda item: not item.is_sent, reversed(self._items)))
+        return unsent[::-1]
 
     def _message(self, batch: list[_Item]) -> tuple[Events, bytes]:
         body = b"[" + b",".join(item.encode() for item in batch) + b"]"

@@ -21,7 +21,7 @@ from nestling.session.errors import (
     ToolSignatureError,
 )
 from nestling.session.jsontext import JsonObject, check, dumps
-from nestling.worker.tool import (
+from nestling.worker.tools import (
     DelegationTool,
     Tool,
     error_result,

@@ -1,0 +1,43 @@
+"""The programs of the README do what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def programs() -> list[str]:
+    return re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+
+
+def run(program: Path, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_one_replays_an_example(tmp_path: Path) -> None:
+    program = tmp_path / "replay_it.py"
+    program.write_text(programs()[0])
+    assert run(program, ROOT) == ""
+
+
+def test_an_agent_of_ones_own(tmp_path: Path) -> None:
+    for text in programs()[1:]:
+        name = re.match(r"# (\w+\.py)\n", text)
+        assert name is not None
+        (tmp_path / name[1]).write_text(text)
+    assert run(tmp_path / "main.py", tmp_path) == "You said: How deep is 7a?\n"
