@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,26 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(tempfile, "tempdir", None)
         yield made
     shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heeds_signals() -> Iterator[None]:
+    """Let tests, and what they start, heed signals that this run is to ignore.
+
+    As a job in the background of a script, say, or under nohup.
+    """
+    heeded: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGCHLD: signal.SIG_DFL,
+    }
+    ignored = [n for n in heeded if signal.getsignal(n) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, heeded[number])
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(autouse=True)

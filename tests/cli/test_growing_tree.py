@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def test_it_grows_on_the_terminal_and_is_wiped(rows: int, columns: int) -> None:
     assert before[3] & termios.ECHO
     if columns != 10:
         text = shown.decode()
-        for part in ("t2s1b1", "t2s2b1", "starting", "call 1", "completed: GULL"):
+        for part in ("t2s1b1", "t2s2b1", "completed: GULL"):
             assert part in text
         # After the last drawing every line of it is erased.
         assert shown.rpartition(b"LANTERN")[2].count(b"\x1b[2K") >= 3
@@ -128,9 +128,40 @@ def test_a_terminal_that_was_gone(monkeypatch: pytest.MonkeyPatch, method: str) 
         monkeypatch.setattr(sys, "stderr", stream)
         monkeypatch.setattr(Live, method, _fail)
         with GrowingTree(is_wanted=True) as tree:
+            live = tree._live
             tree.watch(Notice("/", "starting"))
-        if tree._live is not None:
-            tree._live.stop()
+        if live is not None:
+            live.stop()
+
+
+def test_it_is_drawn_so_often_and_not_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes in between is drawn with the next one; time is the test's."""
+    now, waiting, drawn = [100.0], list[tuple[float, Callable[[], None]]](), list[str]()
+    monkeypatch.setattr(Live, "refresh", lambda self: drawn.append(tree._drawn()))
+    with _terminal() as (slave, _), os.fdopen(os.dup(slave), "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        tree: GrowingTree = GrowingTree(
+            is_wanted=True,
+            clock=lambda: now[0],
+            later=lambda *what: waiting.append(what),
+        )
+        with tree:
+            drawn.clear()
+            for number in range(100):
+                tree.watch(Notice("/", f"call {number}"))
+            assert [line.split()[-1] for line in drawn] == ["0"]
+            (seconds, action), *others = waiting
+            assert (round(seconds, 3), others) == (0.05, [])
+            now[0] += seconds
+            action()
+            assert [line.split()[-1] for line in drawn] == ["0", "99"]
+            now[0] += 1
+            tree.watch(Notice("/", "call 100"))
+            assert drawn[2].endswith("call 100")
+            tree.watch(Notice("/", "call 101"))
+        count = len(drawn)
+        waiting[1][1]()  # it comes when all is over
+        assert len(drawn) == count
 
 
 def test_no_stderr_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -70,7 +71,8 @@ def test_help_for_which_there_is_no_room(
 ) -> None:
     other = "stdout" if full == "stderr" else "stderr"
     with Path("/dev/full").open("wb") as stream:
-        result = run_nestling(*arguments, **{full: stream})
+        streams: dict[str, Any] = {full: stream}
+        result = run_nestling(*arguments, **streams)
     assert result.returncode == code
     if said is None:
         assert json.loads(result.stdout)["verdict"] == "error"

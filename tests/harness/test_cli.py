@@ -68,8 +68,8 @@ def test_script_prints_text(tmp_path: Path) -> None:
     assert result.returncode == 0
     blocks = result.stdout.decode().split("\n\n")
     assert blocks[0].splitlines() == [
-        "/  root  root  seedLength 0  events 15",
-        "    1  t1s1    chunks              2 chunks  tool-calls  on it",
+        "/  root  root  seedLength 0  events 16",
+        "    1  t1s1    chunks              3 chunks  tool-calls  on it",
         "    2  t1s2    chunks              2 chunks  stop        I\\ud83d said\\nso",
     ]
     assert "abort               1 chunks  aborted     half" in blocks[1]

@@ -89,10 +89,10 @@ def test_the_facts_of_a_delegation() -> None:
     scenario = _scenario(root, _child("cx", 1, "x"), _child("cy", 2, "y"))
     x, y = (scenario.by_id[name].delegation for name in ("cx", "cy"))
     assert x is not None
-    assert (x.call_seq, x.result_seq, x.is_background) == (6, 8, True)
+    assert (x.call_seq, x.result_seq, x.is_background) == (8, 10, True)
     assert (x.spawned_by.block, x.spawned_by.context) == (1, "spawn")
     assert y is not None
-    assert (y.call_seq, y.result_seq, y.is_background) == (7, None, False)
+    assert (y.call_seq, y.result_seq, y.is_background) == (9, None, False)
     assert scenario.by_id["cx"].is_foreign
     assert not scenario.root.is_foreign
     assert scenario.children(scenario.root) == list(scenario.sessions[1:])

@@ -35,7 +35,7 @@ from support.processes import (
     wait_stopped,
 )
 from support.runs import kinds, on_each_message
-from support.scenarios import MIXED
+from support.scenarios import MIXED, saying
 
 pytestmark = [needs_linux, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -238,14 +238,44 @@ async def test_a_template_that_never_gets_ready(
         os.kill(self.pid, signal.SIGSTOP)
 
     monkeypatch.setattr(Template, "__init__", stopped)
-    bounds = TemplateBounds(warm=0.1, restarts=0)
+    bounds = TemplateBounds(warm=0.1)
     async with at_work(TemplateLauncher(entry=MUTE, bounds=bounds), tmp_path) as bench:
-        process = await bench.start()
-        assert process.launcher == "exec"
-        assert process.reason == (
-            "1 templates were lost within 60 s; the last one: "
-            "the template was not ready within 0.1 s"
-        )
+        for process in await asyncio.gather(bench.asked(), bench.asked()):
+            assert process.launcher == "exec"
+            assert process.reason == "the template was not ready within 0.1 s"
+        assert (await bench.start()).launcher == "exec"
+        assert bench.pool.generation == 1  # another one would take as long
+
+
+async def test_a_template_that_does_not_tell_of_an_end(tmp_path: Path) -> None:
+    """It counts as lost, with all that it has forked."""
+    launcher = TemplateLauncher(entry=MUTE, bounds=TemplateBounds(exit=0.2))
+    async with at_work(launcher, tmp_path) as bench:
+        one, other = await bench.start(), await bench.start()
+        _stop(bench.template)
+        one.kill()
+        assert await bench.exit_of(one) == LOST
+        assert await bench.exit_of(other) == LOST
+        assert (await bench.start()).launcher == "template"
+        assert bench.pool.generation == 2
+
+
+async def test_a_run_whose_template_hangs_when_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has said goodbye: that nobody collects its exit is no problem."""
+
+    def on_message(user: str, pid: int, message: ToHub) -> None:
+        if isinstance(message, Stream):
+            _stop(parent_of(pid))
+
+    on_each_message(monkeypatch, on_message)
+    launcher = TemplateLauncher(bounds=TemplateBounds(exit=0.2))
+    with anyio.fail_after(20):
+        scenario = load_scenario(saying(tmp_path / "one", "yes"))
+        report = await replay(scenario, Bounds(10, 20), launcher)
+    assert report.problems == ()
+    assert report.launcher == "template"
 
 
 # --- no room -------------------------------------------------------------------------

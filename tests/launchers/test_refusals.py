@@ -50,6 +50,7 @@ kept.execute('create table x (y)')
         "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)",
         "took SIGCHLD at import",
     ),
+    "streams": ("import os\nos.close(1)", "closed stdout at import"),
     "denied": ("import grpc", "loaded grpc, which does not bear a fork, at import"),
 }
 
@@ -165,6 +166,35 @@ os.register_at_fork(after_in_parent=start)
         # What is spent is followed by another one, for which the same holds.
         assert (await bench.start(module=module)).launcher == "template"
         assert bench.pool.generation == 2
+
+
+#: What every interpreter here does when it starts, and what is said of a template.
+STARTS: Final[dict[str, tuple[str, str]]] = {
+    "thread": (THREAD, "the template has 2 threads"),
+    "stdin": (
+        "import os\nos.close(0)",
+        "something closed stdin when the template started",
+    ),
+    "streams": (
+        "import os\nos.close(0)\nos.close(1)",
+        "something closed stdin when the template started",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+async def test_a_start_that_spoils_every_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """Another one would be no better."""
+    source, reason = STARTS[case]
+    _module(tmp_path / "site", source, "sitecustomize")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    async with at_work(TemplateLauncher(entry=MUTE), tmp_path) as bench:
+        for _ in range(3):
+            process = await bench.start()
+            assert (process.launcher, process.reason) == ("exec", reason)
+        assert bench.pool.generation == 1
 
 
 # --- what differs from the start -----------------------------------------------------

@@ -250,6 +250,19 @@ def test_a_session_that_came_to_its_end_is_blamed(director: ReplayDirector) -> N
     assert kinds(director) == [("leftover-call", SPAWN), ("script-not-bound", FORK)]
 
 
+def test_calls_that_are_left_over_hide_no_child(director: ReplayDirector) -> None:
+    """Both are named: the parent's calls, and each child that it did not make."""
+    outcome = complete(director, "root")
+    director.on_settled("root", Settlement("itself", outcome, None, None))
+    director.ledger.accounts["/"].served = 1
+    director.close()
+    assert kinds(director) == [
+        ("script-not-bound", SPAWN),
+        ("script-not-bound", FORK),
+        ("leftover-call", "/"),
+    ]
+
+
 def dead_child(is_error: bool | None, *, is_foreign: bool = False) -> Scenario:
     """A child that crashed in its only call, and what its parent was told of it."""
     place = {"turn": 1, "step": 1, "block": 1, "context": "spawn"}

@@ -128,8 +128,14 @@ class Log:
             ask._replace(call_id=ask.call_id or f"{self.id}-c{len(self.rows)}-{index}")
             for index, ask in enumerate(asks)
         ]
-        self.chunks(text_chunks("on it", "tool-calls"))
-        self.message([{"type": "text", "text": "on it"}, *map(_block, named)])
+        blocks = [{"type": "text", "text": "on it"}, *map(_block, named)]
+        text, finish = text_chunks("on it", "tool-calls")
+        ends = [
+            {"type": "block-end", "index": index, "block": block}
+            for index, block in enumerate(blocks)
+        ]
+        self.chunks([text, *ends[1:], finish])
+        self.message(blocks)
         for ask in named:
             call = {"callId": ask.call_id, "name": ask.tool}
             data = {**self._place(), **call, "arguments": ask.arguments()}

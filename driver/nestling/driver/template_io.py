@@ -39,6 +39,7 @@ class Template:
     Attributes:
         pid: the process.
         mark: what every process below it has in its environment.
+        has_forked: whether it has ever forked a worker.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Template:
             WireError: if the modules have names that cannot be told.
         """
         self.mark = new_mark()
+        self.has_forked = False
         self._holds = 1
         self._lock = threading.Lock()
         self._importing: str | None = None

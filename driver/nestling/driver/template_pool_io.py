@@ -25,6 +25,7 @@ class TemplateBounds(NamedTuple):
     Attributes:
         warm: seconds for its imports.
         fork: seconds for the answer to a request for a fork.
+        exit: seconds for telling that a worker has ended.
         restarts: so many lost ones are replaced within a period, and not one more.
         period: seconds.
         clock: tells the time, in seconds.
@@ -32,6 +33,7 @@ class TemplateBounds(NamedTuple):
 
     warm: float = 8.0
     fork: float = 8.0
+    exit: float = 2.0
     restarts: int = 3
     period: float = 60.0
     clock: Callable[[], float] = time.monotonic
@@ -90,6 +92,16 @@ class TemplatePool:
         """Tell whether new workers come from a template."""
         return template is self._current
 
+    def spent(self, template: Template, reason: str) -> None:
+        """Take note that a template refuses to fork anything any more.
+
+        One that has never forked anything has no better successor.
+        """
+        with self._lock:
+            if self.is_current(template) and not template.has_forked:
+                self._exec_only = reason
+            self.retire(template)
+
     def retire(self, template: Template) -> None:
         """Start no more workers from a template."""
         with self._lock:
@@ -106,42 +118,47 @@ class TemplatePool:
         with self._lock:
             self._refused.update(refused)
 
-    def lost(self, template: Template, *, was_ready: bool, is_hung: bool) -> str:
+    def lost(self, template: Template, *, was_ready: bool, silence: str = "") -> str:
         """Take note that a template is of no use any more.
 
         Args:
             template: which.
             was_ready: whether it had imported everything.
-            is_hung: whether it lives, and is not heard of.
+            silence: what it has not done, if it lives and is not heard of.
 
         Returns:
             Why, in words.
         """
         with self._lock:
-            reason = self._reason(template, was_ready, is_hung)
+            reason = self._reason(template, was_ready, silence)
             if template not in self._judged:
                 self._judged.add(template)
                 self._count_loss(reason)
             self.retire(template)
             return reason
 
-    def _reason(self, template: Template, was_ready: bool, is_hung: bool) -> str:
+    def _reason(self, template: Template, was_ready: bool, silence: str) -> str:
         module = None if was_ready else template.importing()
-        if is_hung and not was_ready:
+        if silence:
+            reason = f"the template {silence}"
+            if was_ready:
+                return reason
             template.kill()
             if module is None:
-                return f"the template was not ready within {self.bounds.warm:g} s"
-            reason = f"{module} was not imported within {self.bounds.warm:g} s"
-        elif is_hung:
-            return f"the template did not fork within {self.bounds.fork:g} s"
+                # Nobody is to blame but this machine: another one would hang, too.
+                self._exec_only = reason
+                return reason
+            reason = (
+                f"agent module {module} was not imported within {self.bounds.warm:g} s"
+            )
         else:
             template.wait(1.0)
             reason = f"the template was lost ({template.last_words()})"
             if module is None:
                 return reason
             reason = f"{reason} while it imported {module}"
-        self._refused[module] = f"agent module {reason}" if is_hung else reason
-        return self._refused[module]
+        self._refused[module] = reason
+        return reason
 
     def _count_loss(self, reason: str) -> None:
         now = self.bounds.clock()

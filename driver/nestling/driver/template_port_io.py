@@ -43,6 +43,9 @@ from nestling.wire.launch import LAUNCH_CAP, encode_launch
 
 WINDOW: Final = 16
 """So many requests are with the template at a time; the others wait here."""
+LOOKS: Final = 4
+"""So often is looked for news of a worker that has ended, before its template counts as
+hung. When this process was stopped for a while, that was one look."""
 
 
 class Launching(NamedTuple):
@@ -177,7 +180,7 @@ class Port:
             except BlockingIOError:
                 break
             if not data:
-                self._lost(is_hung=False)
+                self._lost()
                 return
             self._take(decode_from_template(data), fds)
         self._pump()
@@ -224,13 +227,15 @@ class Port:
             problem = f"cannot hold on to a worker: {error.strerror}"
             asked.launching.on_failed(LaunchError(problem))
             return
+        self.template.has_forked = True
         process = ForkedProcess(forked.pid, pidfd, asked.writing)
         self._processes[forked.pid] = process
+        self._loop.add_reader(pidfd, self._ended, process)
         asked.launching.on_started(process)
 
     def _refused(self, refused: ForkRefused) -> None:
         if refused.is_spent:
-            self._pool.retire(self.template)
+            self._pool.spent(self.template, refused.reason)
         asked = self._asked.pop(refused.launch, None)
         if asked is not None:
             asked.take_back()
@@ -239,16 +244,18 @@ class Port:
     def _exited(self, exited: WorkerExited) -> None:
         process = self._processes.pop(exited.pid, None)
         if process is not None:
+            self._loop.remove_reader(process.pidfd)
             usage = Usage(exited.user_ms, exited.system_ms, exited.max_rss_kb)
             process.ended(exit_of(exited.status, usage))
 
     # --- when there is no answer ---------------------------------------------------
 
     def _not_warm(self) -> None:
-        self._lost(is_hung=True)
+        self._lost(f"was not ready within {self._pool.bounds.warm:g} s")
 
     def _unanswered(self, launch: str) -> None:
-        reason = self._pool.lost(self.template, was_ready=True, is_hung=True)
+        silence = f"did not fork within {self._pool.bounds.fork:g} s"
+        reason = self._pool.lost(self.template, was_ready=True, silence=silence)
         self._give_up(self._asked.pop(launch), reason)
         self._send_on()
         self._rest()
@@ -261,11 +268,26 @@ class Port:
             problem = f"{TEMPLATE_LOST}: its worker had started: {reason}"
             asked.launching.on_failed(LaunchError(problem))
 
-    def _lost(self, *, is_hung: bool) -> None:
+    def _ended(self, process: ForkedProcess) -> None:
+        """Have it told how a worker has ended; it is the template that knows."""
+        self._loop.remove_reader(process.pidfd)
+        self._look(process, LOOKS)
+
+    def _look(self, process: ForkedProcess, looks: int) -> None:
+        if process.has_ended() or self._sock.fileno() < 0:
+            return  # it was told, or there is nobody who could tell
+        if looks:
+            seconds = self._pool.bounds.exit / LOOKS
+            self._loop.call_later(seconds, self._look, process, looks - 1)
+            return
+        self.template.kill()
+        self._lost(f"did not tell of an end within {self._pool.bounds.exit:g} s")
+
+    def _lost(self, silence: str = "") -> None:
         """Do without the template: it is gone, or as good as that."""
         self._disconnect()
         reason = self._pool.lost(
-            self.template, was_ready=self._is_ready, is_hung=is_hung
+            self.template, was_ready=self._is_ready, silence=silence
         )
         asked, self._asked = self._asked, {}
         for each in asked.values():
@@ -304,6 +326,8 @@ class Port:
             return
         self._is_closed = True
         self._disconnect()
+        for process in self._processes.values():
+            self._loop.remove_reader(process.pidfd)
         for asked in self._asked.values():
             asked.take_back()
         self._asked.clear()

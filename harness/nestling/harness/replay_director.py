@@ -359,14 +359,13 @@ class ReplayDirector:
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""
-        for path, account in self.ledger.accounts.items():
-            parent_path = self._plans[path].session.parent_path
-            parent = None
-            if parent_path is not None:
-                parent = self.ledger.accounts[parent_path]
+        accounts = self.ledger.accounts
+        # Below a session that stopped early nothing could bind. Calls that are left
+        # over are found here, and hide nothing.
+        open_to = {None, *(p for p, each in accounts.items() if each.came_to_its_end)}
+        for path, account in accounts.items():
             if not account.is_bound:
-                # Below a session that stopped early nothing could bind.
-                if parent is None or parent.came_to_its_end:
+                if self._plans[path].session.parent_path in open_to:
                     message = "no live session took this script"
                     self._differs(account, "script-not-bound", message)
             elif account.served < account.recorded_calls and not account.was_ended:

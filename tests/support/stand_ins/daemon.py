@@ -1,6 +1,7 @@
 """A worker that leaves a process behind, in a session of its own and without parents.
 
-It ends as ``LC_NESTLING_END`` says: ``well``, ``badly``, or not at all.
+It stops before it ends, so that the test can take a look. It ends as
+``LC_NESTLING_END`` says: ``well``, ``badly``, or not at all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ def _leave() -> None:
     subprocess.run(["setsid", "sh", "-c", "sleep 600 & echo $! > left"], check=True)
     with open("left", encoding="utf-8") as left:
         tell(f"left {int(left.read())}")
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 async def _run(spec: LaunchSpec, lifeline: int) -> int:

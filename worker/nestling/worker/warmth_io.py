@@ -53,6 +53,7 @@ class Warmth:
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
         self.spoilt_by: str | None = None
+        self._harm = _closed_stream()
         self._searched = list(sys.path)
         self._searched_by: dict[str, list[str]] = {}
         self._stamps: dict[str, tuple[int, int] | None] = {}
@@ -108,6 +109,8 @@ class Warmth:
     def _spent(self) -> str | None:
         if self.spoilt_by is not None:
             return self.refused[self.spoilt_by]
+        if self._harm is not None:
+            return f"something {self._harm} when the template started"
         threads = thread_count()
         if threads > 1:
             return f"the template has {threads} threads"
@@ -178,6 +181,9 @@ def _harm(fds: dict[str, str]) -> str | None:
     if signal.getsignal(signal.SIGCHLD) != signal.SIG_DFL:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return "took SIGCHLD"  # by which a template hears of its workers
+    closed = _closed_stream()
+    if closed is not None:
+        return closed
     opened = [target for fd, target in _descriptors().items() if fds.get(fd) != target]
     if any(target.startswith("socket:") for target in opened):
         return "opened a socket"
@@ -185,6 +191,16 @@ def _harm(fds: dict[str, str]) -> str | None:
         return f"left {opened[0]} open"
     denied = next((name for name in DENIED if name in sys.modules), None)
     return None if denied is None else f"loaded {denied}, which does not bear a fork,"
+
+
+def _closed_stream() -> str | None:
+    """Say which standard stream is closed; what is opened next would be in its place."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            return f"closed {name}"
+    return None
 
 
 def _descriptors() -> dict[str, str]:
