@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -166,6 +167,27 @@ async def test_a_run_that_was_closed() -> None:
         with pytest.raises(NestlingError, match=f"{run.session_id} has ended"):
             await run.send("more")
         assert run.losses == []
+
+
+async def test_a_prompt_that_comes_while_a_run_is_closed() -> None:
+    """It would not be heard, so it is refused."""
+    async with driver_of(ScriptedModel(["a"])) as driver:
+        run = await driver.start(AGENT, "go")
+        await run.result()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run.close)
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(NestlingError, match="has ended"):
+                await run.send("late")
+
+
+async def test_options_that_are_changed_later() -> None:
+    options: JsonObject = {"count": 1}
+    async with driver_of(ScriptedModel(["a"])) as driver:
+        run = await driver.start(reference("children:many"), "go", options=options)
+        options["count"] = {1}
+        assert (await run.result()).stop_reason == "completed"
+        assert len(await run.close()) == 2
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

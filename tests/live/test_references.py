@@ -249,18 +249,31 @@ async def test_code_that_changes_between_two_starts(tmp_path: Path) -> None:
 async def test_an_environment_that_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = module(tmp_path, AGENT)
-    model = ScriptedModel(["a", "b"])
+    """A child is not forked into an environment that is not its template's."""
+    source = """
+async def root(turn):
+    if turn.number == 2:
+        result = await turn.delegate("x", agent="agent.py:child")
+        turn.append(result.stop_reason)
+
+async def child(turn):
+    pass
+"""
+    path = module(tmp_path, source)
     with anyio.fail_after(SECONDS):
-        async with Driver(providers={"m": model}) as driver:
-            first = await driver.start(f"{path}:root", "go")
-            assert (await first.result()).text == "a"
+        async with Driver() as driver:
+            run = await driver.start(f"{path}:root", "go")
+            await run.result()
             monkeypatch.setenv("LC_ALL", "C")
-            second = await driver.start(f"{path}:root", "go")
-            assert (await second.result()).text == "b"
-            await second.close()
-    assert second.end is not None
-    assert second.end.births["/"].launcher in ("exec", "template")
+            await run.send("on")
+            assert (await run.result()).stop_reason == "completed"
+            await run.close()
+    assert run.end is not None
+    births = run.end.births
+    assert (births["/"].launcher, births["/"].reason) == ("template", None)
+    child = births["/t2s0d0"]
+    reason = "the environment differs from the template's in LC_ALL"
+    assert (child.launcher, child.reason) == ("exec", reason)
 
 
 @BOTH

@@ -41,7 +41,7 @@ from nestling.driver.run_io import start
 from nestling.driver.started_run_io import StartedRun, prompt_blocks
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.session.errors import AgentReferenceError, JsonDomainError, NestlingError
-from nestling.session.jsontext import JsonObject, check
+from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.request import Provider
 from nestling.wire.agent_reference import absolute, parse_reference
 
@@ -156,6 +156,7 @@ class Driver:
             raise JsonDomainError(f"a session's id is a string, found {session_id!r}")
         options = {} if options is None else options
         check(options)
+        options = copied(options)  # the hub's thread reads them when it gets to it
         prompts = _prompts(prompt)
         run = StartedRun(session_id or new_id(), len(prompts), self._caller)
         director = LiveDirector(

@@ -88,7 +88,7 @@ class StartedRun:
         self._read = 0
         self._changed = anyio.Event()
         self._over = anyio.Event()
-        self._is_pending = False
+        self._is_pending = self._is_closing = False
         self._end: RunEnd | None = None
         self._error: BaseException | None = None
 
@@ -115,10 +115,10 @@ class StartedRun:
         """Tell the root something more; its turn begins when the last one has ended.
 
         Raises:
-            NestlingError: if the run has ended.
+            NestlingError: if the run has ended, or is being closed.
             JsonDomainError: if the prompt is no JSON.
         """
-        if self._done == math.inf:
+        if self._done == math.inf or self._is_closing:
             raise NestlingError(f"the run {self.session_id} has ended")
         said = prompt_blocks(prompt)
         self._asked += 1
@@ -142,6 +142,7 @@ class StartedRun:
 
     async def close(self) -> Mapping[str, Log]:
         """Let the run end, and return what its sessions have left (see ``logs``)."""
+        self._is_closing = True
         self.thread.tell(Released())
         await self.ended()
         return self.logs
