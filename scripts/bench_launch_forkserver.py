@@ -62,6 +62,9 @@ class _Starter:
         process.start()
         on_started(_Process(process))
 
+    def give_up(self, launch: str) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing waits."""
 

@@ -77,7 +77,7 @@ class Starting:
     def __init__(self, process: Ended) -> None:
         self.process = process
         self.requests: list[LaunchRequest] = []
-        self.waits = False
+        self.waits = self.gives_up = False
         self.is_closed = False
         self.on_started: OnStarted = lambda _: None
         self.on_failed: OnFailed = lambda _: None
@@ -95,6 +95,10 @@ class Starting:
         self.on_started, self.on_failed = on_started, on_failed
         if not self.waits:
             on_started(self.process)
+
+    def give_up(self, launch: str) -> bool:
+        """Give it up, or not."""
+        return self.gives_up
 
     def close(self) -> None:
         """Take note."""
@@ -249,28 +253,20 @@ async def test_a_worker_that_is_not_wanted_any_more_when_it_comes(
     watch.launcher.waits = True
     watch.workers.start("w0")
     watch.workers.kill("w0")
-    watch.workers.kill("w0")
-    # That it will not come is told at once, and nothing more.
-    assert await watch.failures.get() == ("w0", "")
     assert killed == []
     watch.launcher.on_started(watch.launcher.process)
     assert killed == [True]
-    await watch.workers.close()
-    assert watch.launcher.process.is_reaped
-    assert watch.pids == []
-    assert watch.failures.empty()
-    assert watch.exits.empty()
+    await watch.exits.get()
 
 
-async def test_a_launch_that_fails_when_it_is_not_wanted_any_more(
-    run: RunDirectory,
-) -> None:
+async def test_a_launch_that_nothing_was_begun_for(run: RunDirectory) -> None:
+    """It is not waited for."""
     watch = Watch(run, Ended(1))
-    watch.launcher.waits = True
+    watch.launcher.waits = watch.launcher.gives_up = True
     watch.workers.start("w0")
     watch.workers.kill("w0")
-    watch.launcher.on_failed(LaunchError("no"))
-    assert await watch.failures.get() == ("w0", "")
+    assert await watch.failures.get() == ("w0", "it was ended before")
+    watch.workers.kill("w0")
     await watch.workers.close()
     assert watch.failures.empty()
 

@@ -128,6 +128,14 @@ class Starter(Protocol):
         """
         ...
 
+    def give_up(self, launch: str) -> bool:
+        """Give up a launch, if nothing was begun for it; no call comes of it then.
+
+        Returns:
+            Whether nothing was.
+        """
+        ...
+
     def close(self) -> None:
         """Give up what has not started, without a call, and free everything.
 
@@ -243,6 +251,10 @@ class ExecStarter:
     ) -> None:
         """Start a worker (see ``Starter``)."""
         self.start_because(self._reason, request, on_started, on_failed)
+
+    def give_up(self, launch: str) -> bool:
+        """Leave it: it comes within a few turns of the loop."""
+        return False
 
     def start_because(
         self,

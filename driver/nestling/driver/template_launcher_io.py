@@ -149,6 +149,9 @@ class _TemplateStarter:
         else:
             port.add(launching)
 
+    def give_up(self, launch: str) -> bool:
+        return any(port.give_up(launch) for port in list(self._ports.values()))
+
     def _port(self, template: Template) -> Port:
         port = self._ports.get(template)
         if port is None:

@@ -122,6 +122,15 @@ class Port:
         self._waiting.append(launching)
         self._pump()
 
+    def give_up(self, launch: str) -> bool:
+        """Forget a launch that the template was not asked for yet; tell whether so."""
+        for each in self._waiting:
+            if each.request.spec.user == launch:
+                self._waiting.remove(each)
+                self._rest()
+                return True
+        return False
+
     def _pump(self) -> None:
         while self._is_ready and self._waiting and len(self._asked) < WINDOW:
             launching = self._waiting.popleft()

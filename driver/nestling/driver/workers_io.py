@@ -22,7 +22,7 @@ from nestling.driver.launcher_io import (
     WorkerProcess,
 )
 from nestling.driver.run_directory_io import RunDirectory
-from nestling.session.errors import NestlingError
+from nestling.session.errors import LaunchError, NestlingError
 from nestling.wire.admission import Admission
 from nestling.wire.launch import LaunchSpec
 from nestling.wire.messages import PROTOCOL
@@ -39,10 +39,7 @@ POLL: Final = 0.05
 
 
 class _Voice:
-    """What is known of who speaks for a launch; it may speak before it is started.
-
-    One that became unwanted before is told of as one that was not started.
-    """
+    """What is known of who speaks for a launch; it may speak before it is started."""
 
     def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
@@ -145,14 +142,12 @@ class Workers:
         problem = self._admission.set_pid(launch, process.pid)
         if problem is not None or voice.is_unwanted or self._is_closed:
             process.kill()
-        if not voice.is_unwanted:
-            self._on_start(launch, process.pid)
+        self._on_start(launch, process.pid)
 
     def _failed(self, launch: str, error: Exception) -> None:
-        voice = self._starting.pop(launch)
+        self._starting.pop(launch)
         self._admission.forget(launch)
-        if not voice.is_unwanted:
-            self._loop.call_soon(self._tell_failure, launch, str(error))
+        self._loop.call_soon(self._tell_failure, launch, str(error))
 
     def _tell_failure(self, launch: str, problem: str) -> None:
         if not self._is_closed:
@@ -177,12 +172,12 @@ class Workers:
     def kill(self, launch: str) -> None:
         """End a worker and its process group now, or as soon as it is there.
 
-        One that is not there yet is not waited for: that may take long.
+        One that nothing was begun for yet is not waited for: that may take long.
         """
-        voice = self._starting.get(launch)
-        if voice is not None and not voice.is_unwanted:
-            voice.is_unwanted = True
-            self._loop.call_soon(self._tell_failure, launch, "")
+        if launch in self._starting:
+            self._starting[launch].is_unwanted = True
+            if self._starter is not None and self._starter.give_up(launch):
+                self._failed(launch, LaunchError("it was ended before"))
         running = self._running.get(launch)
         if running is not None:
             running.process.kill()
@@ -235,5 +230,4 @@ class Workers:
         exit = running.process.reap()
         is_clean = exit.code == 0 and running.voice.has_said_bye
         tail = "" if is_clean else self._run.tail_of(launch)
-        if not running.voice.is_unwanted:
-            self._on_exit(launch, exit._replace(stderr_tail=tail))
+        self._on_exit(launch, exit._replace(stderr_tail=tail))
