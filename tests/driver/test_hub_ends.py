@@ -9,11 +9,13 @@ import pytest
 from nestling.driver import hub_session
 from nestling.driver.director import CancelAt, Recorded, Stops
 from nestling.driver.exits import Exit
+from nestling.driver.hub import LEAVING
 from nestling.driver.hub_session import State
 from nestling.driver.instructions import (
     Abort,
     Done,
     Kill,
+    Tick,
 )
 from nestling.session.jsontext import JsonObject, dumps, loads
 from nestling.wire.messages import (
@@ -434,3 +436,22 @@ def test_a_request_with_a_body_that_is_none(body: bytes, problem: str) -> None:
         peer.begin()
         peer.say(message, body)
         check_killed(kit, problem)
+
+
+def test_a_worker_that_does_not_end_after_its_goodbye() -> None:
+    """It has some time, then it is ended; what its session came to stays."""
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.end()
+    peer.finish()
+    kit.seconds = LEAVING
+    kit.tell(Tick())
+    assert not kit.has_ordered(Kill("w0"))
+    kit.seconds = LEAVING + 0.1
+    for _ in range(2):
+        kit.tell(Tick())
+    assert kit.orders.count(Kill("w0")) == 1
+    kit.exited("w0")
+    assert kit.has_ordered(Done())
+    assert kit.director.settled["root"].ended_by == "itself"

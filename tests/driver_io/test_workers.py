@@ -249,10 +249,30 @@ async def test_a_worker_that_is_not_wanted_any_more_when_it_comes(
     watch.launcher.waits = True
     watch.workers.start("w0")
     watch.workers.kill("w0")
+    watch.workers.kill("w0")
+    # That it will not come is told at once, and nothing more.
+    assert await watch.failures.get() == ("w0", "")
     assert killed == []
     watch.launcher.on_started(watch.launcher.process)
     assert killed == [True]
-    await watch.exits.get()
+    await watch.workers.close()
+    assert watch.launcher.process.is_reaped
+    assert watch.pids == []
+    assert watch.failures.empty()
+    assert watch.exits.empty()
+
+
+async def test_a_launch_that_fails_when_it_is_not_wanted_any_more(
+    run: RunDirectory,
+) -> None:
+    watch = Watch(run, Ended(1))
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    watch.workers.kill("w0")
+    watch.launcher.on_failed(LaunchError("no"))
+    assert await watch.failures.get() == ("w0", "")
+    await watch.workers.close()
+    assert watch.failures.empty()
 
 
 async def test_a_launch_that_fails_late(run: RunDirectory) -> None:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header, SpawnedBy
-from nestling.session.jsontext import JsonObject, dumps
+from nestling.session.jsontext import JsonObject, dumps, is_int0
 from nestling.session.outcome import Outcome
 from nestling.wire.messages import Purpose
 
@@ -38,6 +38,21 @@ class Limits(NamedTuple):
     max_depth: int = DEFAULT_MAX_DEPTH
     start_timeout: float = DEFAULT_START_TIMEOUT
     starting: int = DEFAULT_STARTING
+
+    def checked(self) -> Limits:
+        """Return these limits, which a run can be carried out with.
+
+        Raises:
+            ValueError: naming the one that makes no sense.
+        """
+        for name, least in (("max_depth", 0), ("starting", 1)):
+            found = getattr(self, name)
+            if not is_int0(found) or found < least:
+                raise ValueError(f"{name} must be at least {least}, found {found!r}")
+        if not self.start_timeout > 0:
+            found = self.start_timeout
+            raise ValueError(f"start_timeout must be more than 0, found {found!r}")
+        return self
 
 
 class CancelAt(NamedTuple):
@@ -121,6 +136,11 @@ class Refused(NamedTuple):
     """No child; the parent's model is told why."""
 
     message: str
+
+
+def too_deep(delegation: Delegation, limit: int) -> Refused:
+    """Refuse a delegation that lies deeper than a run may go."""
+    return Refused(f"depth {delegation.depth} exceeds the limit of {limit}")
 
 
 class Unanswered(NamedTuple):

@@ -40,7 +40,7 @@ from nestling.driver.providers_io import Providers
 from nestling.driver.run_io import start
 from nestling.driver.started_run_io import StartedRun, prompt_blocks
 from nestling.driver.template_launcher_io import launcher_of
-from nestling.session.errors import AgentReferenceError, NestlingError
+from nestling.session.errors import AgentReferenceError, JsonDomainError, NestlingError
 from nestling.session.jsontext import JsonObject, check
 from nestling.session.request import Provider
 from nestling.wire.agent_reference import absolute, parse_reference
@@ -77,9 +77,12 @@ class Driver:
             launcher: how workers start: ``auto``, ``template``, ``exec``, or a launcher.
             limits: bounds of each run.
             bounds: when a run is over though it has not ended; never by default.
+
+        Raises:
+            ValueError: if the limits make no sense, or no launcher has that name.
         """
         self._providers = dict(providers or {})
-        self._limits = limits or Limits()
+        self._limits = Limits() if limits is None else limits.checked()
         self._bounds = bounds
         self._launcher: Launcher
         if isinstance(launcher, str):
@@ -141,13 +144,16 @@ class Driver:
 
         Raises:
             AgentReferenceError: if no other process can load the agent.
-            JsonDomainError: if the prompt or the options are no JSON.
+            JsonDomainError: if the prompt or the options are no JSON, or the id is
+                no string.
             LaunchError: if there is no room for the run.
         """
         if not self._is_open:
             raise NestlingError("a driver starts agents inside of `async with`")
         reference = _reference(agent)
         found = str(absolute(parse_reference(reference), os.getcwd()))
+        if session_id is not None and not isinstance(session_id, str):
+            raise JsonDomainError(f"a session's id is a string, found {session_id!r}")
         options = {} if options is None else options
         check(options)
         prompts = _prompts(prompt)
@@ -191,7 +197,8 @@ def _reference(agent: object) -> str:
 
 
 def _prompts(prompt: str | Prompt | Sequence[str]) -> list[Prompt]:
-    if not isinstance(prompt, str) and any(isinstance(each, str) for each in prompt):
+    is_list = isinstance(prompt, list | tuple)
+    if is_list and any(isinstance(each, str) for each in prompt):
         return [prompt_blocks(each) for each in prompt]
     return [prompt_blocks(prompt)]
 

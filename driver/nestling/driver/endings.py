@@ -80,6 +80,7 @@ class Endings:
         """Take a worker's last word."""
         if message.reason == "done":
             session.require("a goodbye", State.FINISHING)
+            session.left_at = self._tree.now.monotonic
             self._settle(session, None)
             return
         self._tree.director.on_refused(session.id, message.reason, detail)

@@ -53,6 +53,8 @@ from nestling.wire.messages import (
     Welcome,
 )
 
+LEAVING: Final = 5.0
+"""Seconds that a worker has to end after its goodbye."""
 BYE_BYTES: Final = 4000
 """So much of a goodbye is kept, as whole characters."""
 
@@ -230,12 +232,22 @@ class Hub:
     def _tick(self) -> None:
         limit = self.tree.director.limits.start_timeout
         for session in self.tree:
+            self._end_if_late(session)
             started_at = session.started_at
             if started_at is None or not self.tree.is_starting(session):
                 continue
             if self.tree.now.monotonic - started_at > limit:
                 reason = f"its worker did not start within {limit:g} s"
                 self.tree.kill(session, reason)
+
+    def _end_if_late(self, session: HubSession) -> None:
+        """End a worker that has said goodbye and does not go."""
+        left_at = session.left_at
+        if left_at is None or session.state is not State.SETTLED:
+            return
+        if self.tree.now.monotonic - left_at > LEAVING:
+            session.left_at = None
+            self.tree.kill(session, "it did not end")
 
     def _abort(self, reason: str) -> None:
         self.tree.is_aborting = True

@@ -54,6 +54,7 @@ class HubSession:
         durable: how many events are on disk.
         call: the open or last call.
         started_at: when its worker was launched, in monotonic seconds.
+        left_at: when its worker said goodbye, until it is gone.
         is_opening: whether a call waits for the events before it to be durable.
         observed: how many events the director was shown.
         step: the tool calls of the open step and what was asked about them.
@@ -95,6 +96,7 @@ class HubSession:
         self.pid: int | None = None
         self.exit: Exit | None = None
         self.started_at: float | None = None
+        self.left_at: float | None = None
         self.durable = 0
         self.persisted = 0
         self.call: OpenCall | None = None

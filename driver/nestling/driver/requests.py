@@ -15,6 +15,7 @@ from nestling.driver.director import (
     Refused,
     Run,
     ToolRequest,
+    too_deep,
 )
 from nestling.driver.endings import Endings
 from nestling.driver.hub_session import HubSession, Parentage, State
@@ -309,7 +310,7 @@ class Requests:
         if not isinstance(decision, Real):
             return decision
         if delegation.depth > limit:
-            return Refused(f"depth {delegation.depth} exceeds the limit of {limit}")
+            return too_deep(delegation, limit)
         try:
             module_of(decision.creation.agent)
         except AgentReferenceError as error:

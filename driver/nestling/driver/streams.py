@@ -19,7 +19,7 @@ from nestling.session.errors import (
 )
 from nestling.session.event import Event
 from nestling.session.fold import fold
-from nestling.session.jsontext import Json, JsonObject, check
+from nestling.session.jsontext import Json, JsonObject, check, shown
 from nestling.session.shape import block_problem
 from nestling.wire.chunk_sums import ChunkSums
 from nestling.wire.credit import Window
@@ -95,7 +95,9 @@ class OpenCall:
         if is_finish(chunk):  # a worker must be able to make a message of it
             folded = fold([*self.chunks.objects, chunk])
             problem = next(filter(None, map(block_problem, folded.blocks)), None)
-            if problem is not None and folded.finish["kind"] not in FAILED:
+            if folded.finish["kind"] in FAILED:
+                problem = _failure_problem(folded.finish)
+            if problem is not None:
                 raise UnreadableError(problem)
 
     def finish(self, failure: JsonObject | None) -> None:
@@ -167,3 +169,10 @@ class OpenCall:
             )
             for index in range(start, end)
         ]
+
+
+def _failure_problem(reason: JsonObject) -> str | None:
+    failure = reason.get("failure", {})
+    if type(failure) is dict:
+        return None
+    return f"failure of a finish chunk must be an object, found {shown(failure)}"

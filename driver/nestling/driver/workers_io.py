@@ -39,7 +39,10 @@ POLL: Final = 0.05
 
 
 class _Voice:
-    """What is known of who speaks for a launch; it may speak before it is started."""
+    """What is known of who speaks for a launch; it may speak before it is started.
+
+    One that became unwanted before is told of as one that was not started.
+    """
 
     def __init__(self, routing_id: bytes) -> None:
         self.routing_id = routing_id
@@ -142,12 +145,14 @@ class Workers:
         problem = self._admission.set_pid(launch, process.pid)
         if problem is not None or voice.is_unwanted or self._is_closed:
             process.kill()
-        self._on_start(launch, process.pid)
+        if not voice.is_unwanted:
+            self._on_start(launch, process.pid)
 
     def _failed(self, launch: str, error: Exception) -> None:
-        self._starting.pop(launch)
+        voice = self._starting.pop(launch)
         self._admission.forget(launch)
-        self._loop.call_soon(self._tell_failure, launch, str(error))
+        if not voice.is_unwanted:
+            self._loop.call_soon(self._tell_failure, launch, str(error))
 
     def _tell_failure(self, launch: str, problem: str) -> None:
         if not self._is_closed:
@@ -170,9 +175,14 @@ class Workers:
             voice.has_said_bye = voice.has_said_bye or was_last
 
     def kill(self, launch: str) -> None:
-        """End a worker and its process group now, or as soon as it is there."""
-        if launch in self._starting:
-            self._starting[launch].is_unwanted = True
+        """End a worker and its process group now, or as soon as it is there.
+
+        One that is not there yet is not waited for: that may take long.
+        """
+        voice = self._starting.get(launch)
+        if voice is not None and not voice.is_unwanted:
+            voice.is_unwanted = True
+            self._loop.call_soon(self._tell_failure, launch, "")
         running = self._running.get(launch)
         if running is not None:
             running.process.kill()
@@ -225,4 +235,5 @@ class Workers:
         exit = running.process.reap()
         is_clean = exit.code == 0 and running.voice.has_said_bye
         tail = "" if is_clean else self._run.tail_of(launch)
-        self._on_exit(launch, exit._replace(stderr_tail=tail))
+        if not running.voice.is_unwanted:
+            self._on_exit(launch, exit._replace(stderr_tail=tail))

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
@@ -176,7 +176,9 @@ def record_scenario(
     from nestling.harness.record_io import record
 
     work = partial(record, path, Bounds(*bounds), launcher_of(launcher))
-    report = anyio.run(unless_interrupted, work)
+    # What a provider prints is not what this program has to say.
+    with redirect_stdout(sys.stderr):
+        report = anyio.run(unless_interrupted, work)
     if report is None:
         raise KeyboardInterrupt
     return report

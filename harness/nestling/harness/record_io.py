@@ -27,7 +27,7 @@ from nestling.harness.scenario_config_io import ScenarioConfig, require_config
 from nestling.harness.scenario_write_io import write_scenario
 from nestling.harness.support import hindrances
 from nestling.harness.tape_runner import TapeRunner
-from nestling.session.errors import AgentReferenceError
+from nestling.session.errors import AgentReferenceError, described
 from nestling.session.request import Provider
 from nestling.session.spawn_path import ROOT
 from nestling.wire.agent_reference import parse_reference
@@ -119,7 +119,7 @@ def load_provider(reference: str) -> Provider:
     if _is_provider(found):
         return found  # type: ignore[no-any-return]  # just looked at
     if callable(found) and not inspect.isclass(found) and _takes_nothing(found):
-        made = found()
+        made = _made(reference, found)
         if _is_provider(made):
             return made  # type: ignore[no-any-return]  # likewise
         found = made
@@ -129,10 +129,22 @@ def load_provider(reference: str) -> Provider:
     )
 
 
+def _made(reference: str, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001 - it is the user's code
+        raise AgentReferenceError(
+            f"{reference} raises when it is called: {described(error)}"
+        ) from None
+
+
 def _is_provider(found: object) -> bool:
     call = found if inspect.isroutine(found) else getattr(type(found), "__call__", None)  # noqa: B004 - to look at it, not for it
     return inspect.isasyncgenfunction(call)
 
 
 def _takes_nothing(function: Callable[..., object]) -> bool:
-    return not inspect.signature(function).parameters
+    try:
+        return not inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some of those that are not written in Python
+        return False

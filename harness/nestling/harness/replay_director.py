@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from nestling.driver.director import (
+    DEFAULT_MAX_DEPTH,
     Answer,
     CallRequest,
     Creation,
@@ -31,6 +32,7 @@ from nestling.driver.director import (
     ToolDecision,
     ToolRequest,
     Unanswered,
+    too_deep,
 )
 from nestling.driver.live_director import child_creation
 from nestling.harness.compare import event_difference, first_difference
@@ -177,6 +179,9 @@ class ReplayDirector:
     def _unrecorded(self, parent: Plan, delegation: Delegation) -> DelegationDecision:
         if parent.stops.kill_at is not None:
             return Unanswered()  # the recorded parent died before it got an answer
+        if self._cast is not None and delegation.depth > DEFAULT_MAX_DEPTH:
+            # So it was when it was recorded; code leaves no trace of what it is refused.
+            return too_deep(delegation, DEFAULT_MAX_DEPTH)
         message = "a delegation at this path, which the recording does not have"
         self.ledger.report("session-without-script", delegation.path, message)
         return Refused(message)

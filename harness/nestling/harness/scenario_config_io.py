@@ -77,15 +77,16 @@ def load_config(folder: Path) -> ScenarioConfig | None:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
     try:
         config = msgspec.toml.decode(text, type=ScenarioConfig)
-        check(config.options)
-        check(list(config.prompts))
+        check({"options": config.options, "prompts": config.prompts})
     except (msgspec.MsgspecError, JsonDomainError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{path}: {error}") from None
+    except RecursionError:
+        raise UnreadableError(f"{path}: it is nested too deeply") from None
     return msgspec.structs.replace(
         config,
         agent=_absolute(config.agent, folder),
         provider=_absolute(config.provider, folder) if config.provider else "",
-        name=config.name or folder.absolute().name,
+        name=config.name or folder.resolve().name,
     )
 
 

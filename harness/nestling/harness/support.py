@@ -92,7 +92,8 @@ def _unsupported(session: RecordedSession) -> Iterator[str]:
     yield from _open_end(session)
     calls = session.tool_calls
     for call in calls:
-        if call.context is not None and call.is_background:
+        was_refused = call.is_error is True
+        if call.context is not None and call.is_background and not was_refused:
             yield (
                 f"turn {call.turn}, step {call.step}, block {call.block} delegates to "
                 "a background child (run_in_background is true)"

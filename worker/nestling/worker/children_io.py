@@ -14,7 +14,7 @@ from nestling.session.jsontext import JsonObject, check
 from nestling.session.place import Place
 from nestling.wire.agent_reference import absolute, parse_reference
 from nestling.wire.messages import Context
-from nestling.worker.agent import AnyAgent
+from nestling.worker.agent import Agent, AnyAgent
 from nestling.worker.endpoint import Endpoint
 from nestling.worker.references_io import reference_of
 from nestling.worker.reply import Result, result_of
@@ -121,8 +121,12 @@ class Children:
     def _keyed(self, here: Place, key: str) -> Place:
         if here.block is not None:
             raise AgentError("inside a tool a delegation has no key")
-        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
-            raise AgentError(f"a key has 1 to {LONGEST_KEY} characters, found {key!r}")
+        is_text = isinstance(key, str) and 0 < len(key) <= LONGEST_KEY
+        # A lone surrogate is half a character, which no path can hold.
+        if not is_text or any("\ud800" <= char <= "\udfff" for char in key):
+            raise AgentError(
+                f"a key has 1 to {LONGEST_KEY} whole characters, found {key!r}"
+            )
         place = here._replace(key=key)
         if place in self._keys:
             raise AgentError(f"the key {key!r} was used before in this step")
@@ -133,6 +137,11 @@ class Children:
         """Return the reference of what a child runs."""
         if agent is None:
             return self._reference
+        if not (isinstance(agent, str | Agent) or callable(agent)):
+            raise AgentError(
+                "a child runs an Agent, the reference of one or an async function, "
+                f"found {agent!r}"
+            )
         text = agent if isinstance(agent, str) else reference_of(agent)
         return str(absolute(parse_reference(text), self._folder()))
 

@@ -195,7 +195,6 @@ class LiveSession:
 
     async def stream(self, call: Call) -> Reply:
         """Make a model call; see ``Turn.stream``."""
-        self._require_open()
         if self._calling is not None and not self._calling.done():
             raise AgentError(
                 "a call is open: a session has one at a time, Turn.ask makes side calls"
@@ -310,7 +309,6 @@ class LiveSession:
 
     async def run_tools(self, reply: Reply) -> list[Result]:
         """Run the tools of a message; see ``Turn.run_tools``."""
-        self._require_open()
         loop = self._endpoint.loop
         if reply is not self._reply:
             raise AgentError("run_tools takes the message of the last stream()")
@@ -366,7 +364,6 @@ class LiveSession:
         options: JsonObject,
     ) -> Result:
         """Delegate by code; see ``Turn.delegate``."""
-        self._require_open()
         asked: JsonObject = {"prompt": prompt, "description": description}
         if options:
             asked["options"] = options
@@ -426,17 +423,21 @@ class LiveSession:
 
     # --- when it may -------------------------------------------------------------
 
-    def _require_open(self) -> None:
+    def require(self, turn: int) -> None:
+        """Check that a turn is open, and that this is the session's thread.
+
+        Raises:
+            AgentError: if not.
+        """
         if threading.get_ident() != self._thread:
             raise AgentError(
                 "a turn is used in the event loop of its session only: a tool in a "
                 "thread says anyio.from_thread.run(turn.delegate, …)"
             )
-        if not self._endpoint.loop.is_in_turn:
+        if self._endpoint.loop.place[0] != turn:
             raise AgentError("the turn is over: await what it starts before it ends")
 
     def _require_quiet(self) -> None:
-        self._require_open()
         if self._calling is not None and not self._calling.done():
             raise AgentError("a message cannot be added while a call is open")
         if RUNNING.get() is not None:

@@ -39,6 +39,8 @@ class Session(Protocol):
     id: str
     brief: Brief
 
+    def require(self, turn: int) -> None: ...
+
     async def stream(self, call: Call) -> Reply: ...
 
     async def run_tools(self, reply: Reply) -> list[Result]: ...
@@ -100,6 +102,12 @@ class Turn:
         self._agent = agent
 
     @property
+    def _open(self) -> Session:
+        """The session, while this turn is open."""
+        self._session.require(self.number)
+        return self._session
+
+    @property
     def messages(self) -> list[Seen]:
         """What the model would see now, oldest first; a copy."""
         return self._session.messages()
@@ -130,9 +138,7 @@ class Turn:
                 yet, no model is named, or the options name one.
             JsonDomainError: if the options are no JSON.
         """
-        return await self._session.stream(
-            self._call(model, system, tools, options, retry)
-        )
+        return await self._open.stream(self._call(model, system, tools, options, retry))
 
     def _call(
         self,
@@ -171,7 +177,7 @@ class Turn:
         Raises:
             AgentError: if `reply` is not the last message, or its tools have run.
         """
-        return await self._session.run_tools(reply)
+        return await self._open.run_tools(reply)
 
     async def delegate(
         self,
@@ -202,7 +208,7 @@ class Turn:
                 is given inside a tool.
         """
         chosen = self._child_agent() if agent is None else agent
-        return await self._session.delegate(
+        return await self._open.delegate(
             prompt, key, fork, chosen, description, dict(options or {})
         )
 
@@ -239,7 +245,7 @@ class Turn:
             model = self._agent.model
         split_model(model)
         told = {"model": model, "system": system, "options": checked_options(options)}
-        return await self._session.delegate(
+        return await self._open.delegate(
             prompt, key, False, SIDE_CALL, "side call", told
         )
 
@@ -257,7 +263,7 @@ class Turn:
             AgentError: while a call is open, or inside a tool: what a tool has to say
                 is its result.
         """
-        return self._session.append(content, kind)
+        return self._open.append(content, kind)
 
     def replace(
         self, first: int, last: int, content: str | Sequence[JsonObject]
@@ -277,4 +283,4 @@ class Turn:
         Raises:
             AgentError: if the model does not see such messages, or as ``append``.
         """
-        return self._session.replace(first, last, content)
+        return self._open.replace(first, last, content)
