@@ -120,12 +120,13 @@ def test_a_call_left_over(tmp_path: Path) -> None:
 def test_an_event_that_differs(tmp_path: Path) -> None:
     folder = composed(tmp_path, "plain_answer")
     entries = _entries(folder)
-    (usage,) = (c["usage"] for c in entries[1]["chunks"] if c["type"] == "usage")
-    usage["outputTokens"] += 100
-    kind, path, message = _problem(overridden(folder, entries))
-    assert (kind, path) == ("log-differs", "/")
-    said = f"outputTokens is {usage['outputTokens']}, recorded was"
-    assert said in message
+    entries[1]["chunks"][0]["blockType"] = "text"
+    printed, _ = _failed(overridden(folder, entries))
+    # It contradicts what is recorded of the same answer, and the log that was made.
+    drift, differs = printed["problems"]
+    assert (drift["kind"], drift["path"]) == ("drift", "/")
+    assert (differs["kind"], differs["path"]) == ("log-differs", "/")
+    assert differs["message"].endswith('blockType is "text", recorded was "reasoning"')
 
 
 def test_a_script_that_nobody_bound(monkeypatch: pytest.MonkeyPatch) -> None:
