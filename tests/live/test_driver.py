@@ -21,7 +21,7 @@ from nestling.session.errors import (
     NestlingError,
 )
 from nestling.session.jsontext import JsonObject
-from support.live import SECONDS, called, calling, reference, warm
+from support.live import SECONDS, reference, warm
 from support.processes import fifo
 from support.session_logs import finish
 
@@ -227,20 +227,14 @@ async def test_leaving_right_after_a_start() -> None:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_caller_who_blocks_its_loop(tmp_path: Path, anyio_backend: str) -> None:
-    """The run goes on to where it needs the caller: to the next call of its model."""
+    """The run goes on as far as it needs no provider: to its end, here."""
     with anyio.fail_after(SECONDS), fifo(tmp_path / "fifo") as lines:
-        path = tmp_path / "fifo"
-        arguments = f'{{"path": "{path}"}}'
-        model = ScriptedModel([calling(called("tells", arguments)), "done"])
-        async with driver_of(model) as driver:
-            run = await driver.start(reference("tools:teller"), "go")
-            events = run.events()
-            async for grown in events:
-                if grown.event.type == "assistant/message":
-                    break
+        async with driver_of(ScriptedModel()) as driver:
+            options = {"path": str(tmp_path / "fifo")}
+            run = await driver.start(reference("children:tells"), "go", options=options)
             assert lines.next() == "told"  # the loop stands still here
-            await events.aclose()  # type: ignore[attr-defined]
-            assert (await run.result()).text == "done"
+            assert (await run.result()).stop_reason == "completed"
+            assert len(await run.close()) == 3
 
 
 async def test_events_that_come_while_they_are_read() -> None:

@@ -6,9 +6,18 @@ import json
 
 import pytest
 
-from nestling.harness import ScriptedModel
+from nestling.driver.started_run_io import prompt_blocks
+from nestling.harness import Cast, ScriptedModel, replay
 from nestling.session.request import Request
-from support.live import Ran, called, calling, check_tape, ran
+from support.live import (
+    Ran,
+    called,
+    calling,
+    check_tape,
+    ran,
+    reference,
+    warm,
+)
 
 
 async def one_call(name: str, arguments: str = "{}", *more: str) -> Ran:
@@ -116,6 +125,21 @@ async def test_what_a_tool_may_not() -> None:
     assert lines[2] == (
         "AgentError: inside a tool one delegation ends before the next one starts"
     )
+
+
+async def test_tools_that_are_not_waited_for() -> None:
+    """They have results, so that the model is asked again; a child goes on."""
+    child = called("subagent", '{"description": "d", "prompt": "child"}', "c2")
+    answer = calling(called("never"), child)
+    model = ScriptedModel([answer, "fine"], by_prompt={"child": "of child"})
+    run = await ran("tools:gives_up", model)
+    assert run.result.text == "fine"
+    aborted = "Error: the tool call was aborted"
+    assert run.tool_results() == [("c1", aborted, True), ("c2", aborted, True)]
+    scenario = check_tape(run, "/t1s1b1")
+    assert scenario.by_path["/t1s1b1"].script
+    cast = Cast(reference("tools:gives_up"), (prompt_blocks("go"),), {}, True)
+    assert (await replay(scenario, launcher=warm(), cast=cast)).problems == ()
 
 
 async def test_the_steps_of_a_turn_have_a_limit() -> None:

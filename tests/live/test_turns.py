@@ -182,10 +182,11 @@ async def test_code_that_raises() -> None:
     [
         ("raises_mutely", "Mute"),
         ("is_cancelled_within", "CancelledError: "),
+        ("cancels_itself", "CancelledError: "),
     ],
 )
 async def test_other_ways_to_fail(agent: str, message: str) -> None:
-    run = await ran(f"turns:{agent}", [], "go", "again")
+    run = await ran(f"turns:{agent}", ["unheard"] * 2, "go", "again")
     error = {"message": message, "code": "AGENT_ERROR"}
     assert run.reasons() == 2 * [{"kind": "error", "error": error}]
     check_tape(run)

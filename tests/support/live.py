@@ -170,7 +170,7 @@ def check_tape(run: Ran, *paths: str) -> Scenario:
     director = ReplayDirector(scenario)
     TapeRunner(director).run()
     director.close()
-    assert director.ledger.problems == []
+    assert director.ledger.problems == [], director.ledger.problems
     return scenario
 
 

@@ -48,6 +48,7 @@ from nestling.session.jsontext import JsonObject, shown
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import ROOT
 from nestling.wire.brief import Brief, encode_brief
+from nestling.worker.tool_results import ABORTED
 
 _NOTHING = EncodedChunks(())
 
@@ -312,9 +313,10 @@ class ReplayDirector:
             self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
+        told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
-            return self._result_for_parent(plan)
-        return None
+            return told
+        return told if _was_given_up(told) else None
 
     def _judge(self, account: Account, plan: Plan) -> None:
         recorded_length, outcome = len(plan.recorded), account.outcome
@@ -372,6 +374,12 @@ class ReplayDirector:
                     "were asked for"
                 )
                 self._differs(account, "leftover-call", message)
+
+
+def _was_given_up(result: JsonObject | None) -> bool:
+    """Tell whether a parent did not wait for its child, which came to its own end."""
+    error = {} if result is None else result.get("error")
+    return type(error) is dict and error.get("code") == ABORTED
 
 
 def _recorded_call_id(child: Plan) -> str | None:

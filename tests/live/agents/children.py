@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 from nestling.worker import Agent, Result, Turn, subagent, subagent_fork
@@ -105,6 +106,22 @@ async def many(turn: Turn) -> None:
         )
     )
     turn.append(" ".join(result.text for result in results))
+
+
+async def silent(turn: Turn) -> None:
+    """Say nothing."""
+
+
+def _write(path: str) -> None:
+    with Path(path).open("w") as file:
+        file.write("told\n")
+
+
+async def tells(turn: Turn) -> None:
+    """Have two children, then write into a pipe."""
+    for each in ("one", "two"):
+        await turn.delegate(each, agent=silent)
+    _write(turn.options["path"])
 
 
 async def goes_on(turn: Turn) -> None:

@@ -108,14 +108,6 @@ def counts(path: str) -> str:
 
 
 @tool
-def tells(path: str) -> str:
-    """Write into a pipe."""
-    with Path(path).open("w") as file:
-        file.write("told\n")
-    return "told"
-
-
-@tool
 def dies() -> str:
     """End the process, at once."""
     os._exit(7)
@@ -186,6 +178,29 @@ async def _overlapping(turn: Turn) -> None:
             raise error
 
 
+_begun = asyncio.Event()
+
+
+@tool
+async def never() -> str:
+    """Never end."""
+    _begun.set()
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def gives_up(turn: Turn) -> None:
+    """Wait no longer for its tools, and tell the model so; as a child, answer."""
+    reply = await turn.stream(model="m/one", tools=[never, subagent])
+    if turn.origin == "root":
+        running = asyncio.create_task(turn.run_tools(reply))
+        await _begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+        turn.append("given up")
+        await turn.stream(model="m/one")
+
+
 plain = Agent("m/one", "You are plain.", retry=NO_RETRY)
 all_tools = Agent(
     "m/one",
@@ -209,7 +224,6 @@ all_tools = Agent(
     ],
     retry=NO_RETRY,
 )
-teller = Agent("m/one", tools=[tells])
 two_steps = Agent("m/one", tools=[add], max_steps=2)
 parent = Agent("m/one", tools=[subagent, subagent_fork], subagent=plain)
 parent_of_mortal = Agent(

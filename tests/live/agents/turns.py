@@ -187,6 +187,14 @@ async def is_cancelled_within(turn: Turn) -> None:
     await waiting
 
 
+async def cancels_itself(turn: Turn) -> None:
+    """Cancel the task that the code runs in."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await turn.stream(model=MODEL)
+
+
 async def forgets_a_task(turn: Turn) -> None:
     """Leave a task behind that has failed, and that nobody waits for."""
 

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from nestling.session.errors import (
     AgentError,
@@ -32,12 +32,10 @@ from nestling.worker.endpoint import Endpoint
 from nestling.worker.incoming import IncomingCall
 from nestling.worker.reply import Reply, Result, Seen, result_of
 from nestling.worker.tool_calls import PendingTool
+from nestling.worker.tool_results import ABORTED, NOT_STARTED
 from nestling.worker.tool_runs_io import RUNNING, run_tool
 from nestling.worker.tools import DelegationTool, error_result
 from nestling.worker.turn import CURRENT, Call, Turn
-
-ABORTED: Final = "ABORTED"
-NOT_STARTED: Final = "ABORTED_BEFORE_DISPATCH"
 
 
 class LiveSession:
@@ -100,10 +98,13 @@ class LiveSession:
         self._turn.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            # By its own code; or the worker ends, then there is no time for this.
+            self._turn = asyncio.create_task(self._run_out())
+            self._turn.add_done_callback(self._ended)
+            return
         self._turn = None
         self._turns += 1
-        if task.cancelled():
-            return  # the worker ends
         error = task.exception()
         if error is not None:
             raise error  # to the loop's handler: the worker ends, and says why
@@ -142,9 +143,10 @@ class LiveSession:
             code: Any = getattr(self._agent, "run_turn", self._agent)
             await code(turn)
         except asyncio.CancelledError as error:
-            if self._is_ending:
-                raise
+            task = asyncio.current_task()
             if not self._is_stopped:
+                if task is not None and task.cancelling():
+                    raise
                 self._fail(error)  # the code's own: it waited for what was cancelled
         except ModelCallError:
             pass  # the log holds the failure, and the turn ends with it
@@ -152,11 +154,10 @@ class LiveSession:
             self._fail(error)
         await self._settle()
 
-    @property
-    def _is_ending(self) -> bool:
-        """Whether the loop cancels what is left, because the worker ends."""
-        task = asyncio.current_task()
-        return not self._is_stopped and task is not None and task.cancelling() > 0
+    async def _run_out(self) -> None:
+        """End a turn whose code has cancelled the task that it runs in."""
+        self._fail(asyncio.CancelledError())
+        await self._settle()
 
     def _fail(self, error: BaseException) -> None:
         traceback.print_exception(error)
@@ -315,19 +316,32 @@ class LiveSession:
         owed = loop.owed_tools
         if len(owed) != len(reply.tool_calls) or any(t.seq is not None for t in owed):
             raise AgentError("the tools of this message have run")
-        for tool in owed:
-            self._ask(loop.dispatch(tool.block))
+        running: list[asyncio.Task[JsonObject]] = []
         results = []
-        running = [asyncio.create_task(self._result(tool)) for tool in owed]
         try:
+            for tool in owed:
+                self._ask(loop.dispatch(tool.block))
+            running += [asyncio.create_task(self._result(tool)) for tool in owed]
             for tool, task in zip(owed, running, strict=True):
                 body = await task
                 self._collect(tool, body)
                 results.append(result_of(body))
+        except BaseException:
+            self._give_up_tools()
+            raise
         finally:
             for task in running:
                 task.cancel()
         return results
+
+    def _give_up_tools(self) -> None:
+        """Answer what the code does not wait for any more, so that it may go on.
+
+        Where it is the turn that is stopped, its end does so.
+        """
+        if not self._is_stopped:
+            for tool in self._endpoint.loop.owed_tools:
+                self._abort_tool(tool)
 
     def _ask(self, tool: PendingTool) -> None:
         """Ask the hub for a child, or how the call gets its result."""

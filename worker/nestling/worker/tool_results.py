@@ -21,6 +21,12 @@ INVALID_ARGS: Final = "INVALID_ARGS"
 TOOL_ERROR: Final = "TOOL_ERROR"
 """The code of a tool that raised, or returned what no result can hold."""
 
+ABORTED: Final = "ABORTED"
+"""The code of a call whose result was not waited for."""
+
+NOT_STARTED: Final = "ABORTED_BEFORE_DISPATCH"
+"""The code of a call that was not begun."""
+
 LOSSY: Final[JsonObject] = {"lossyText": True}
 """The ``meta`` of a result whose bytes were not text and are shown with escapes."""
 

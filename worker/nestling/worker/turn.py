@@ -169,7 +169,8 @@ class Turn:
         """Run the tools that a message calls, all at the same time.
 
         A delegation tool starts a child. A tool that fails, does not exist or does not
-        take its arguments has a result that tells the model so.
+        take its arguments has a result that tells the model so; and so have those that
+        are not waited for, if this is cancelled.
 
         Returns:
             The results in the order of the calls; the model sees them in its next call.
