@@ -7,7 +7,10 @@ before it are still going to take.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import resource
 from typing import Final
 
 from nestling.session.errors import LaunchError
@@ -24,20 +27,28 @@ CONNECTING: Final = 1
 
 
 def require_descriptors(count: int) -> None:
-    """Check that so many descriptors are free now.
+    """Check that so many descriptors are free now, without taking one.
+
+    Taking them all for a moment would be enough for another thread to find none.
 
     Raises:
         LaunchError: naming how many are.
     """
-    spare: list[int] = []
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # -1 for none
+    fd = free = 0
+    while free < count:
+        if fd == limit:
+            raise LaunchError(
+                f"found {free} free descriptors, expected {count}: "
+                f"{os.strerror(errno.EMFILE)}"
+            )
+        free += not _is_open(fd)
+        fd += 1
+
+
+def _is_open(fd: int) -> bool:
     try:
-        for _ in range(count):
-            fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            spare.append(fd)
-    except OSError as error:
-        raise LaunchError(
-            f"found {len(spare)} free descriptors, expected {count}: {error.strerror}"
-        ) from None
-    finally:
-        for fd in spare:
-            os.close(fd)
+        fcntl.fcntl(fd, fcntl.F_GETFD)
+    except OSError:
+        return False
+    return True
