@@ -237,6 +237,15 @@ async def test_code_hears_of_a_failure_and_goes_on() -> None:
     check_tape(run)
 
 
+async def test_a_failure_that_is_raised_after_a_call_that_went_well() -> None:
+    failing = Answer("x").fails("SERVER", "down")
+    run = await ran("turns:raises_an_old_failure", [failing, "up"])
+    message = "ModelCallError: SERVER: down"
+    error = {"message": message, "code": "AGENT_ERROR"}
+    assert run.reasons() == [{"kind": "error", "error": error}]
+    check_tape(run)
+
+
 async def test_a_call_is_tried_again() -> None:
     """In the same step, until it succeeds; what failed is not in the request."""
     answers: list[Answer | str] = [

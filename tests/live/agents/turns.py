@@ -252,6 +252,15 @@ async def hears_of_failures(turn: Turn) -> None:
     await turn.stream(model=MODEL)
 
 
+async def raises_an_old_failure(turn: Turn) -> None:
+    """Raise what an earlier call had failed with."""
+    try:
+        await turn.stream(model=MODEL, retry=NO_RETRY)
+    except ModelCallError as error:
+        await turn.stream(model=MODEL)
+        raise error from None
+
+
 async def gives_up_waiting(turn: Turn) -> None:
     """Stop waiting for a call, which goes on."""
     calling = asyncio.create_task(turn.stream(model=MODEL))

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from nestling.session.chunk import FAILED
 from nestling.session.errors import (
     AgentError,
     AppendError,
@@ -148,8 +149,11 @@ class LiveSession:
                 if task is not None and task.cancelling():
                     raise
                 self._fail(error)  # the code's own: it waited for what was cancelled
-        except ModelCallError:
-            pass  # the log holds the failure, and the turn ends with it
+        except ModelCallError as error:
+            answer = loop.last_answer
+            if answer is None or answer.finish["kind"] not in FAILED:
+                self._fail(error)
+            # Else the log holds the failure, and the turn ends with it.
         except Exception as error:  # noqa: BLE001 - it is the user's code
             self._fail(error)
         await self._settle()
@@ -273,7 +277,7 @@ class LiveSession:
         else:
             loop.end_call()
         answer = loop.last_answer
-        if answer is None or answer.finish["kind"] not in ("error", "aborted"):
+        if answer is None or answer.finish["kind"] not in FAILED:
             return None
         failure: Json = answer.finish.get("failure")
         if type(failure) is not dict or not failure:
