@@ -33,6 +33,7 @@ from typing import Final, NoReturn
 
 from nestling.session.errors import WireError
 from nestling.wire.fork import (
+    FORK_FDS,
     Attach,
     Fork,
     Forked,
@@ -55,7 +56,7 @@ from nestling.worker.prologue_io import (
     become_worker,
     flush,
 )
-from nestling.worker.rehearsal import rehearse
+from nestling.worker.rehearsal import TIMES, rehearse
 from nestling.worker.spare_io import Spare, pair, wait
 from nestling.worker.warmth_io import Refusal, Warmth
 
@@ -246,6 +247,8 @@ class Template:
 
     def _use_spare(self, owner: int, fork: Fork, fds: list[int]) -> bool:
         """Make the spare the worker that is asked for; tell whether that went well."""
+        if len(fds) != FORK_FDS:
+            return False  # a fork of its own will be refused for that
         spare, self._spare = self._spare, None
         self._wants_spare = True
         if spare is None:
@@ -277,7 +280,7 @@ class Template:
 
     def _adopted(self, seat: int) -> tuple[Fork, int, int] | None:
         """Touch what a worker touches, and wait for what this spare becomes."""
-        rehearse(pilot_for, times=1)
+        _rehearse(times=1)
         adopted = wait(seat)
         if adopted is not None:
             sys.path[:] = self._warmth.searched_by(adopted[0].module)
@@ -319,9 +322,9 @@ class Template:
             channel.sock.detach()
 
 
-def _rehearse() -> None:
+def _rehearse(times: int = TIMES) -> None:
     try:
-        rehearse(pilot_for)
+        rehearse(pilot_for, times)
         # A loop that is closed again leaves nothing behind but what is quick now.
         asyncio.run(asyncio.sleep(0))
     except Exception:  # noqa: BLE001 - workers will say it where somebody sees it
