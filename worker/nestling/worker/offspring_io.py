@@ -11,10 +11,13 @@ import os
 import select
 import signal
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from nestling.wire.fork import WorkerExited
 from nestling.worker.kernel_io import children
+
+NOBODY: Final = -1
+"""Who asked for a spare."""
 
 
 class Worker(NamedTuple):
@@ -22,7 +25,7 @@ class Worker(NamedTuple):
 
     Attributes:
         pid: its process, the leader of its group.
-        owner: the descriptor of the channel that asked for it.
+        owner: the descriptor of the channel that asked for it; ``NOBODY`` for a spare.
     """
 
     pid: int
@@ -50,6 +53,13 @@ class Offspring:
         """Watch a new worker; its pidfd is closed here."""
         self._running[pidfd] = Worker(pid, owner)
         self._poll.register(pidfd, select.POLLIN)
+
+    def give(self, pid: int, owner: int) -> None:
+        """Give a spare to the channel that asked for a worker."""
+        for pidfd, worker in self._running.items():
+            if worker.pid == pid:
+                self._running[pidfd] = Worker(pid, owner)
+                return
 
     def kill(self, owner: int | None = None) -> None:
         """End the workers of a channel, or all of them."""

@@ -16,7 +16,8 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Callable
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from nestling.wire.fork import Fork
 from nestling.worker import process_io
@@ -31,6 +32,10 @@ LIFELINE: Final = 3
 """The descriptor that a forked worker finds its launch spec and lifeline at."""
 
 _ALL_FDS: Final = 2**31 - 1
+
+
+Adopt: TypeAlias = Callable[[int], tuple[Fork, int, int] | None]
+"""Waits at a descriptor for what a spare becomes: that, its log and its lifeline."""
 
 
 class Surroundings(NamedTuple):
@@ -59,20 +64,59 @@ def flush() -> None:
 
 def become_worker(fork: Fork, around: Surroundings) -> NoReturn:
     """Turn this fresh fork into a worker, run it, and end."""
+    _ends(lambda: _become(fork, around))
+
+
+def become_spare(template: int, seat: int, adopt: Adopt) -> NoReturn:
+    """Do what can be done before anybody asks; then wait, become a worker, and end.
+
+    Args:
+        template: the template's pid.
+        seat: the descriptor at which it is told what it becomes, or that it is not
+            needed: the other end is closed.
+        adopt: waits for that.
+    """
+    _ends(lambda: _wait(template, seat, adopt))
+
+
+def _ends(work: Callable[[], int]) -> NoReturn:
     code = 1
     try:
-        _bind(around.template)
-        # The template ignores it; everything else is as it was when that started.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        _keep_only(around)
-        _settle(fork)
-        gc.enable()
-        code = _run(fork.entry)
+        code = work()
     except BaseException:  # noqa: BLE001 - nothing may unwind into the template's code
         traceback.print_exc()
     finally:
         flush()
         os._exit(code)
+
+
+def _become(fork: Fork, around: Surroundings) -> int:
+    _bind(around.template)
+    _take_seats(around.log, around.lifeline)
+    os.closerange(LIFELINE + 1, _ALL_FDS)
+    return _work(fork)
+
+
+def _wait(template: int, seat: int, adopt: Adopt) -> int:
+    _bind(template)
+    call_myself("nestling:spare")
+    os.dup2(seat, LIFELINE + 1)
+    os.closerange(LIFELINE + 2, _ALL_FDS)
+    adopted = adopt(LIFELINE + 1)
+    if adopted is None:
+        return 0
+    fork, log, lifeline = adopted
+    _take_seats(log, lifeline)
+    os.closerange(LIFELINE + 1, _ALL_FDS)
+    return _work(fork)
+
+
+def _work(fork: Fork) -> int:
+    # The template ignores it; everything else is as it was when that started.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _settle(fork)
+    gc.enable()
+    return _run(fork.entry)
 
 
 def _bind(template: int) -> None:
@@ -86,19 +130,17 @@ def _bind(template: int) -> None:
     adopt_orphans()
 
 
-def _keep_only(around: Surroundings) -> None:
-    """Close everything but stdio and the lifeline: an allow-list.
+def _take_seats(log: int, lifeline: int) -> None:
+    """Put the standard streams and the lifeline where a worker looks for them.
 
-    A sibling's lifeline or the template's own sockets in here would keep others from
-    noticing ends.
+    Whoever calls this closes all the rest: a sibling's lifeline or the template's own
+    sockets in here would keep others from noticing ends.
     """
-    log, lifeline = around.log, around.lifeline
     if log <= LIFELINE or lifeline <= LIFELINE:
         raise AssertionError("the template runs without its standard streams")
     stdin = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((stdin, 0), (log, 1), (log, 2), (lifeline, LIFELINE)):
         os.dup2(source, target, inheritable=target < LIFELINE)
-    os.closerange(LIFELINE + 1, _ALL_FDS)
 
 
 def _settle(fork: Fork) -> None:

@@ -33,6 +33,7 @@ from typing import Final, NoReturn
 
 from nestling.session.errors import WireError
 from nestling.wire.fork import (
+    FORK_FDS,
     Attach,
     Fork,
     Forked,
@@ -47,9 +48,16 @@ from nestling.wire.fork import (
 from nestling.worker.agents import pilot_for
 from nestling.worker.channel_io import Channel
 from nestling.worker.kernel_io import adopt_orphans, call_myself, hear_of_children
-from nestling.worker.offspring_io import Offspring
-from nestling.worker.prologue_io import LIFELINE, Surroundings, become_worker, flush
-from nestling.worker.rehearsal import rehearse
+from nestling.worker.offspring_io import NOBODY, Offspring
+from nestling.worker.prologue_io import (
+    LIFELINE,
+    Surroundings,
+    become_spare,
+    become_worker,
+    flush,
+)
+from nestling.worker.rehearsal import TIMES, rehearse
+from nestling.worker.spare_io import Spare, pair, wait
 from nestling.worker.warmth_io import Refusal, Warmth
 
 LIVE: Final = "nestling.worker.live_agents_io"
@@ -100,12 +108,18 @@ class Template:
         self._channels: dict[int, Channel] = {}
         self._offspring = Offspring(self._poll)
         self._warmth = Warmth()
+        self._spare: Spare | None = None
+        self._wants_spare = False
         self._add(control)
 
     def run(self) -> NoReturn:
         """Serve until the driver is gone."""
         while True:
-            for fd, _ in self._poll.poll():
+            # A spare is made when there is nothing else to do.
+            happened = self._poll.poll(0 if self._wants_spare else None)
+            if not happened:
+                self._make_spare()
+            for fd, _ in happened:
                 self._handle(fd)
 
     def _handle(self, fd: int) -> None:
@@ -194,16 +208,83 @@ class Template:
         seconds = time.monotonic() - self._started
         refused, spoilt_by = self._warmth.refused, self._warmth.spoilt_by
         self._ready = TemplateReady(refused, spoilt_by, int(seconds * 1000))
+        self._wants_spare = spoilt_by is None
 
     def _fork(self, owner: int, fork: Fork, fds: list[int]) -> None:
         refusal = self._warmth.reason_against(fork)
-        if refusal is None:
+        if refusal is None and not self._use_spare(owner, fork, fds):
             refusal = self._try_to_fork(owner, fork, fds)
         for fd in fds:
             os.close(fd)
         if refusal is not None:
+            if refusal.is_spent:
+                self._dismiss_spare()
             reason = cut(refusal.reason)
             self._send(owner, ForkRefused(fork.launch, reason, refusal.is_spent))
+
+    def _make_spare(self) -> None:
+        self._wants_spare = False
+        if self._warmth.is_threaded():
+            return  # a request will be told
+        flush()
+        try:
+            ours, its = pair()
+        except OSError:
+            return  # a request will be told
+        pid = 0
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_spare(its.detach())
+            self._offspring.add(pid, os.pidfd_open(pid), NOBODY)
+        except OSError:
+            _undo(pid, [])
+            ours.close()
+        else:
+            self._spare = Spare(pid, ours)
+        finally:
+            its.close()
+
+    def _use_spare(self, owner: int, fork: Fork, fds: list[int]) -> bool:
+        """Make the spare the worker that is asked for; tell whether that went well."""
+        if len(fds) != FORK_FDS:
+            return False  # a fork of its own will be refused for that
+        spare, self._spare = self._spare, None
+        self._wants_spare = True
+        if spare is None:
+            return False
+        try:
+            pidfd = os.pidfd_open(spare.pid)
+        except OSError:  # it was ended, or there is no descriptor left
+            spare.dismiss()
+            return False
+        if not spare.become(fork, fds):
+            os.close(pidfd)
+            return False
+        self._offspring.give(spare.pid, owner)
+        self._send(owner, Forked(fork.launch, spare.pid), [pidfd])
+        return True
+
+    def _dismiss_spare(self) -> None:
+        self._wants_spare = False
+        if self._spare is not None:
+            self._spare.dismiss()
+            self._spare = None
+
+    def _become_spare(self, seat: int) -> NoReturn:
+        try:
+            self._leave_channels()
+            become_spare(self._pid, seat, self._adopted)
+        finally:
+            os._exit(1)  # there is one template
+
+    def _adopted(self, seat: int) -> tuple[Fork, int, int] | None:
+        """Touch what a worker touches, and wait for what this spare becomes."""
+        _rehearse(times=1)
+        adopted = wait(seat)
+        if adopted is not None:
+            sys.path[:] = self._warmth.searched_by(adopted[0].module)
+        return adopted
 
     def _try_to_fork(self, owner: int, fork: Fork, fds: list[int]) -> Refusal | None:
         flush()
@@ -228,18 +309,22 @@ class Template:
 
     def _become_worker(self, fork: Fork, around: Surroundings) -> NoReturn:
         try:
-            # Their descriptors are about to be closed, and the numbers used again.
-            for channel in self._channels.values():
-                channel.sock.detach()
+            self._leave_channels()
             sys.path[:] = self._warmth.searched_by(fork.module)
             become_worker(fork, around)
         finally:
             os._exit(1)  # there is one template
 
+    def _leave_channels(self) -> None:
+        """Let go of what is the template's, in a fork."""
+        # Their descriptors are about to be closed, and the numbers used again.
+        for channel in self._channels.values():
+            channel.sock.detach()
 
-def _rehearse() -> None:
+
+def _rehearse(times: int = TIMES) -> None:
     try:
-        rehearse(pilot_for)
+        rehearse(pilot_for, times)
         # A loop that is closed again leaves nothing behind but what is quick now.
         asyncio.run(asyncio.sleep(0))
     except Exception:  # noqa: BLE001 - workers will say it where somebody sees it

@@ -111,13 +111,16 @@ class Warmth:
             return self.refused[self.spoilt_by]
         if self._harm is not None:
             return f"something {self._harm} when the template started"
-        threads = thread_count()
-        if threads > 1:
-            return f"the template has {threads} threads"
+        if self.is_threaded():
+            return f"the template has {thread_count()} threads"
         changed = next((f for f, s in self._stamps.items() if _stamp(f) != s), None)
         if changed is not None:
             return cut(f"code changed on disk: {changed}")
         return None
+
+    def is_threaded(self) -> bool:
+        """Tell whether there is another thread, which no fork would have."""
+        return thread_count() > 1
 
     def _unfit(self, fork: Fork) -> str | None:
         if fork.module in self.refused:
