@@ -25,6 +25,7 @@ from nestling.harness.scenario_io import load_scenario
 from nestling.session.errors import LaunchError
 from nestling.wire.messages import Stream, ToHub
 from support.launchers import Bench, at_work, stand_in
+from support.leaks import is_spare
 from support.processes import (
     Lines,
     fifo,
@@ -56,8 +57,10 @@ def _stop(pid: int) -> None:
     wait_stopped(pid)
 
 
-def _children(pid: int) -> set[int]:
-    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+def _workers(template: int) -> set[int]:
+    """The children of a template that are no spares."""
+    children = Path(f"/proc/{template}/task/{template}/children").read_text().split()
+    return {pid for pid in map(int, children) if not is_spare(pid)}
 
 
 # --- death -----------------------------------------------------------------------
@@ -222,7 +225,7 @@ async def test_a_late_fork_ends_by_itself(tmp_path: Path) -> None:
         probe = await bench.start()
         bench.pool._current = None
         assert probe.launcher == "template"
-        with pidfds(*(_children(template) - {one.pid, probe.pid})) as fds:
+        with pidfds(*(_workers(template) - {one.pid, probe.pid})) as fds:
             assert have_ended(fds, 20)
         assert not one.has_ended()
 
@@ -316,8 +319,8 @@ async def test_a_worker_that_there_is_no_room_to_hold_on_to(
             patch.setattr(os, "pidfd_open", full)
             with pytest.raises(LaunchError, match=problem):
                 await bench.start()
-        others = _children(bench.template) - {p.pid for p in bench.processes}
-        with pidfds(*others) as fds:
+        known = {process.pid for process in bench.processes}
+        with pidfds(*(_workers(bench.template) - known)) as fds:
             assert have_ended(fds, 20)
 
 

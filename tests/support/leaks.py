@@ -80,14 +80,14 @@ def _processes_left(box: Path, strangers: set[int]) -> Iterator[str]:
     if not LINUX:
         return
     for process in processes_of(box, strangers):
-        if process.parent in strangers and _is_spare(process.pid):
+        if process.parent in strangers and is_spare(process.pid):
             continue  # the next one of a template that is not the test's
         zombie = "a zombie of " if process.state == "Z" else ""
         yield f"{zombie}process {process.pid} ({process.command})"
         end_process(process.pid)
 
 
-def _is_spare(pid: int) -> bool:
+def is_spare(pid: int) -> bool:
     """Tell whether a process is a spare of its template, or about to be called one."""
     try:
         name = (_PROC / str(pid) / "comm").read_text().strip()
