@@ -9,6 +9,7 @@ from __future__ import annotations
 from codecs import getincrementaldecoder
 from typing import Final
 
+from nestling.driver.calls import Calls
 from nestling.driver.director import Director
 from nestling.driver.endings import Endings
 from nestling.driver.exits import Exit
@@ -30,6 +31,7 @@ from nestling.driver.instructions import (
     Released,
     Tick,
 )
+from nestling.driver.prompts import Prompts
 from nestling.driver.requests import Requests
 from nestling.driver.tree import Now, Tree
 from nestling.driver.uploads import Gap, take_events
@@ -65,6 +67,8 @@ class Hub:
     def __init__(self, director: Director) -> None:
         self.tree = Tree(director)
         self._endings = Endings(self.tree)
+        self._calls = Calls(self.tree)
+        self._prompts = Prompts(self.tree)
         self._requests = Requests(self.tree, self._endings)
 
     def start(self, now: Now) -> list[Instruction]:
@@ -98,14 +102,14 @@ class Hub:
                 self._endings.reaped(session, event.exit)
             case Provided():
                 session = self.tree.of_sid(event.sid)
-                self._requests.provided(session, event)
+                self._calls.provided(session, event)
             case ProviderEnded():
                 session = self.tree.of_sid(event.sid)
-                self._requests.provider_ended(session, event)
+                self._calls.provider_ended(session, event)
             case Prompted():
-                self._requests.prompted(self.tree.root, event.prompt)
+                self._prompts.prompted(self.tree.root, event.prompt)
             case Released():
-                self._requests.released(self.tree.root)
+                self._prompts.released(self.tree.root)
             case Tick():
                 self._tick()
             case Abort():
@@ -169,15 +173,15 @@ class Hub:
                 session.require("events", State.RUNNING)
                 self._events(session, message, body)
             case Stream():
-                self._requests.stream(session, message)
+                self._calls.stream(session, message)
             case Credit():
-                self._requests.credit(session, message)
+                self._calls.credit(session, message)
             case Tool():
                 self._requests.tool(session, message, body)
             case Delegate():
                 self._requests.delegate(session, message, body)
             case Result():
-                self._requests.result(session, message)
+                self._prompts.result(session, message)
             case Bye():
                 self._endings.bye(session, message, _goodbye(body))
             case Beat():
@@ -204,7 +208,7 @@ class Hub:
         session.state = State.RUNNING
         self.tree.progress += 1
         session.waits_for = "its worker"
-        self._requests.prompt_next(session)
+        self._prompts.prompt_next(session)
         self.tree.launch_next()
 
     def _events(self, session: HubSession, message: Events, body: bytes) -> None:

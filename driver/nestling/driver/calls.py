@@ -1,0 +1,158 @@
+"""The model calls of running sessions: opened, served, ended.
+
+A call is opened once the events before it are durable, and its request is the one that
+the hub's own log leads to. Who answers is the director's to say.
+"""
+
+from __future__ import annotations
+
+from nestling.driver.director import Answer, Asked, CallRequest
+from nestling.driver.hub_session import HubSession, State
+from nestling.driver.instructions import Allow, Ask, Provided, ProviderEnded
+from nestling.driver.streams import AHEAD, OpenCall
+from nestling.driver.tree import Tree
+from nestling.session.errors import ProviderError, WireError
+from nestling.session.jsontext import dumps
+from nestling.session.request import rebuild_request
+from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES, Window
+from nestling.wire.messages import Cancel, Chunks, Credit, End, Fail, Stream
+
+
+class Calls:
+    """Answers the calls of running sessions."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def stream(self, session: HubSession, message: Stream) -> None:
+        """Open a call once the events before it are durable."""
+        session.require("a stream request", State.RUNNING)
+        call = session.call
+        if session.is_opening or (call is not None and not call.is_closed):
+            raise WireError("a second stream request while a call is open")
+        if message.call != session.calls_started:
+            raise WireError(
+                f"call {message.call} was opened, expected {session.calls_started}"
+            )
+        session.is_opening = True
+        session.waits_for = f"call {message.call + 1}"
+        session.when_asked(message.length, lambda: self._open(session, message))
+
+    def _open(self, session: HubSession, message: Stream) -> None:
+        if session.state is not State.RUNNING:
+            return
+        self._check_request(session, message)
+        session.is_opening = False
+        session.calls_started += 1
+        request = CallRequest(
+            session.id,
+            message.call,
+            message.purpose,
+            message.provider,
+            message.model,
+            message.turn,
+            message.step,
+        )
+        decision = self._tree.director.on_stream(request)
+        # A worker may ask for less than the usual window, not for more.
+        window = Window(
+            min(message.credit_bytes, WINDOW_BYTES),
+            min(message.credit_frames, WINDOW_FRAMES),
+        )
+        answer = None if isinstance(decision, Asked) else decision
+        session.call = OpenCall(request, answer, window)
+        self._tree.progress += 1
+        self._tree.notice(session, f"call {message.call + 1}")
+        if isinstance(decision, Asked):
+            asked = rebuild_request(session.log)
+            ask = Ask(session.sid, message.call, decision.provider, asked, AHEAD)
+            self._tree.orders.append(ask)
+        self._serve(session, session.call)
+
+    def provided(self, session: HubSession, event: Provided) -> None:
+        """Take in what a provider has yielded, and serve it."""
+        call = self._asked(session, event.call)
+        if call is None:
+            return
+        try:
+            for chunk in event.chunks:
+                call.grow(chunk)
+        except ProviderError as error:
+            self._tree.dismiss(session)
+            call.finish(dict(error.failure()))
+        self._serve(session, call)
+
+    def provider_ended(self, session: HubSession, event: ProviderEnded) -> None:
+        """Take in how a provider's answer ends."""
+        call = self._asked(session, event.call)
+        if call is not None:
+            call.finish(event.failure)
+            self._serve(session, call)
+
+    def _asked(self, session: HubSession, number: int) -> OpenCall | None:
+        """Return the call that a provider speaks of, if it still waits for it."""
+        call = session.call
+        if call is None or call.request.number != number or call.answer is not None:
+            return None
+        return call if session.state is State.RUNNING else None
+
+    def _check_request(self, session: HubSession, message: Stream) -> None:
+        log = session.log
+        if message.length != len(log):
+            raise WireError(
+                f"call {message.call} was made from {message.length} events, "
+                f"the log has {len(log)}"
+            )
+        place = (log.turns.turn or 0, log.turns.step or 0)
+        if (message.turn, message.step) != place:
+            raise WireError(
+                f"call {message.call} of turn {message.turn}, step {message.step}; "
+                f"the log is at {place[0]}, {place[1]}"
+            )
+        if (message.provider, message.model) != log.surface.route:
+            raise WireError(
+                f"call {message.call} names {message.provider}/{message.model}, "
+                f"the log says {'/'.join(log.surface.route)}"
+            )
+        if message.digest != log.surface.request_digest():
+            raise WireError(
+                f"the request of call {message.call} is not the one the log leads to"
+            )
+
+    def credit(self, session: HubSession, message: Credit) -> None:
+        """Widen the window of the open call and go on serving it."""
+        call = session.call
+        if call is None or call.request.number < message.call:
+            raise WireError(f"credit for call {message.call}, which was not opened")
+        if call.request.number > message.call:
+            return  # it was on its way when that call ended
+        call.window.grant(message.bytes, message.frames)
+        self._serve(session, call)
+
+    def _serve(self, session: HubSession, call: OpenCall) -> None:
+        number, sid = call.request.number, session.sid
+        while (batch := call.next_batch(self._tree.now.epoch_ms)) is not None:
+            self._tree.progress += 1
+            message = Chunks(sid, number, batch.first, batch.length)
+            self._tree.say(session, message, batch.body)
+        if call.answer is None:
+            allowed = call.allowance()
+            if allowed is not None:
+                self._tree.orders.append(Allow(sid, number, allowed))
+        elif call.is_served and not call.is_closed:
+            self._close_call(session, call, call.answer)
+
+    def _close_call(self, session: HubSession, call: OpenCall, answer: Answer) -> None:
+        number, sid = call.request.number, session.sid
+        if answer.hangs:
+            return
+        call.is_closed = True
+        session.waits_for = "its worker"
+        if answer.cut is not None:
+            message = Cancel(sid, number, call.served)
+            self._tree.say(session, message, dumps(answer.cut))
+        elif answer.failure is not None:
+            failed = Fail(sid, number, call.served)
+            self._tree.say(session, failed, dumps(answer.failure))
+        else:
+            self._tree.say(session, End(sid, number, call.served))
