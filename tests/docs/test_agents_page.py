@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 
@@ -61,7 +62,7 @@ def test_the_program(
 ) -> None:
     """Its last line runs it; it prints each event of the first turn."""
     monkeypatch.chdir(folder)
-    loaded(folder, "program.py")
+    runpy.run_path("program.py", run_name="__main__")
     printed = capsys.readouterr().out.split("\n")
     assert printed[0] == "/ turn/start"
     assert "/ assistant/message" in printed

@@ -74,7 +74,9 @@ def test_text_for_people(tmp_path: Path) -> None:
     folder = new_folder(tmp_path / "tree")
     result = folder.record()
     assert result.exit_code == 0
-    assert result.out.endswith("ok: tree, 4 sessions recorded, and seen to replay\n")
+    assert result.out.endswith(
+        "ok: tree, 4 sessions recorded, and seen to replay as a tape\n"
+    )
 
 
 def test_recorded_tools_are_not_run_again(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_child_of_ours_that_is_missing() -> None:
         (problem,) = hindrances(build_scenario("few", kept))
         assert problem.kind == "tree-differs"
         assert (problem.path or "").startswith(path)
-        assert "went well, but its child was not recorded" in problem.message
+        assert "went well, but its child's log is missing" in problem.message
 
 
 def test_a_foreign_child_may_have_left_no_log() -> None:

@@ -43,7 +43,7 @@ from nestling.driver.template_launcher_io import launcher_of
 from nestling.session.errors import AgentReferenceError, JsonDomainError, NestlingError
 from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.request import Provider
-from nestling.wire.agent_reference import absolute, parse_reference
+from nestling.wire.agent_reference import IMPORTING, absolute, parse_reference
 
 UNBOUNDED: Final = Bounds(math.inf, math.inf)
 
@@ -96,6 +96,12 @@ class Driver:
 
     async def __aenter__(self) -> Self:
         """Begin to work; a template stays warm between runs."""
+        if IMPORTING:
+            raise NestlingError(
+                f"{IMPORTING[-1]} starts a driver when it is imported, and every worker "
+                'imports it: put that under `if __name__ == "__main__":`, or move the '
+                "agent to a module of its own"
+            )
         if self._was_entered:
             raise NestlingError("a driver is entered once")
         self._was_entered = True

@@ -77,12 +77,14 @@ class RunEnd(NamedTuple):
         waiting: then, what each session that had not ended waited for, by spawn path.
         births: the process of each session that had one, by spawn path.
         logs: what each session has left, by spawn path, in the order of creation.
+        printed: what each worker printed, by spawn path; the last 64 KiB of it.
     """
 
     ending: Ending
     waiting: list[tuple[str, str]]
     births: dict[str, Birth]
     logs: dict[str, Log]
+    printed: dict[str, str]
 
 
 class HubLoop:
@@ -99,6 +101,7 @@ class HubLoop:
         providers: Providers | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._run = run
         self._hub = Hub(director)
         self._bounds = bounds
         self._watch = watch
@@ -138,7 +141,12 @@ class HubLoop:
         known = self._workers.births
         births = {s.path: known[s.launch] for s in self._hub.tree if s.launch in known}
         logs = {s.path: Log(s.header, tuple(s.log.events)) for s in self._hub.tree}
-        return RunEnd(ending, self._waiting, births, logs)
+        printed = {
+            s.path: self._run.printed_by(s.launch)
+            for s in self._hub.tree
+            if s.launch in known
+        }
+        return RunEnd(ending, self._waiting, births, logs, printed)
 
     async def _close(self) -> None:
         """Free everything, also if some of it fails; nothing is started any more."""

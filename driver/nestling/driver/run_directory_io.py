@@ -17,6 +17,8 @@ from nestling.wire.endpoint_io import PATH_CAP
 _PREFIX: Final = "nestling-"
 _SOCKET: Final = "hub.sock"
 _TAIL_BYTES: Final = 2000
+_PRINTED_BYTES: Final = 64 * 1024
+"""So much of what a worker printed is kept."""
 
 
 class RunDirectory:
@@ -59,6 +61,16 @@ class RunDirectory:
         work = self._work / launch
         work.mkdir()
         return work
+
+    def printed_by(self, launch: str) -> str:
+        """Return what a worker printed, the end of it if that is much."""
+        try:
+            with self.log_of(launch).open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _PRINTED_BYTES))
+                return log.read().decode("utf-8", "backslashreplace")
+        except OSError:
+            return ""  # it never got as far as to have a log
 
     def tail_of(self, launch: str) -> str:
         """Return the end of what a worker printed, on one line."""

@@ -30,7 +30,7 @@ class RunResult(NamedTuple):
         stop_reason: ``completed, aborted, error, max-tokens`` or ``refusal``.
         output: content blocks of its last message.
         text: the text of the output.
-        diagnostic: why it ended, if its process did not end by itself.
+        diagnostic: why its turn failed, or how its process ended, if one of them did.
     """
 
     stop_reason: str
@@ -154,11 +154,25 @@ class StartedRun:
         Raises:
             NestlingError: before.
         """
+        return self._ended_run().logs
+
+    @property
+    def printed(self) -> Mapping[str, str]:
+        """What each worker printed, tracebacks too, by spawn path; the last 64 KiB.
+
+        Raises:
+            NestlingError: before the run has ended.
+        """
+        return self._ended_run().printed
+
+    def _ended_run(self) -> RunEnd:
         if self._error is not None:
             raise self._error
         if self._end is None:
-            raise NestlingError(f"the run {self.session_id} has not ended")
-        return self._end.logs
+            raise NestlingError(
+                f"the run {self.session_id} has not ended: await run.close() first"
+            )
+        return self._end
 
     @property
     def end(self) -> RunEnd | None:
@@ -174,7 +188,7 @@ class StartedRun:
 
     def idle(self, prompts: int, outcome: Outcome) -> None:
         """Take in what the root came to after so many prompts."""
-        self._result = RunResult(*outcome, outcome.text, None)
+        self._result = RunResult(*outcome, outcome.text, self._failure())
         self._done = prompts
         self._wake()
 
@@ -187,9 +201,19 @@ class StartedRun:
             return
         outcome = settlement.outcome
         if self._result is None or self._done < self._asked:
-            self._result = RunResult(*outcome, outcome.text, why)
+            self._result = RunResult(*outcome, outcome.text, why or self._failure())
         self._done = math.inf
         self._wake()
+
+    def _failure(self) -> str | None:
+        """Say why the root's last turn failed, if it did."""
+        for grown in reversed(self._events):
+            if grown.path == ROOT and grown.event.type == "turn/end":
+                error = grown.event.data["reason"].get("error")
+                if type(error) is not dict:
+                    return None
+                return f"{error.get('code')}: {error.get('message')}"
+        return None
 
     def _wake(self) -> None:
         if self._is_pending:

@@ -37,6 +37,10 @@ NO_FINISH: Final = "TRANSPORT"
 """The code of a call whose provider stopped before its finish chunk."""
 
 
+BLOCKS: Final = ("text", "reasoning", "tool-call", "image")
+"""What a provider's message may be made of."""
+
+
 class Batch(NamedTuple):
     """Chunks for one message: the number of the first, how many, and the body."""
 
@@ -94,7 +98,7 @@ class OpenCall:
             raise UnreadableError(problem)
         if is_finish(chunk):  # a worker must be able to make a message of it
             folded = fold([*self.chunks.objects, chunk])
-            problem = next(filter(None, map(block_problem, folded.blocks)), None)
+            problem = next(filter(None, map(_block_problem, folded.blocks)), None)
             if folded.finish["kind"] in FAILED:
                 problem = _failure_problem(folded.finish)
             if problem is not None:
@@ -105,7 +109,8 @@ class OpenCall:
         chunks = self.chunks
         if failure is None and not (chunks and is_finish(chunks.objects[-1])):
             text = "the provider's stream ended without a finish chunk"
-            failure = dict(ProviderError(text, NO_FINISH).failure())
+            code = NO_FINISH if chunks else BAD_CHUNK  # what says nothing is no stream
+            failure = dict(ProviderError(text, code).failure())
         self.answer = Answer(chunks, failure)
 
     def allowance(self) -> int | None:
@@ -176,3 +181,12 @@ def _failure_problem(reason: JsonObject) -> str | None:
     if type(failure) is dict:
         return None
     return f"failure of a finish chunk must be an object, found {shown(failure)}"
+
+
+def _block_problem(block: JsonObject) -> str | None:
+    """Say what keeps a message of a provider from having a block, if anything."""
+    if block.get("type") not in BLOCKS:
+        # A reader keeps what it does not know; but a slip would pass for an answer.
+        found, known = shown(block.get("type")), ", ".join(BLOCKS)
+        return f"a block has the type {found}, expected one of {known}"
+    return block_problem(block)

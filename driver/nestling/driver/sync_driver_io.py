@@ -89,6 +89,11 @@ class SyncRun:
         """See ``StartedRun.logs``."""
         return self._run.logs
 
+    @property
+    def printed(self) -> Mapping[str, str]:
+        """See ``StartedRun.printed``."""
+        return self._run.printed
+
     def result(self) -> RunResult:
         """See ``StartedRun.result``."""
         return self._portal.call(self._run.result)

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from nestling.harness.replay_director import Cast
-from nestling.harness.scenario_config_io import CONFIG_NAME, load_config
+from nestling.harness.scenario_config_io import load_config
+from nestling.harness.scenario_io import CONFIG_NAME
 from nestling.session.errors import UnreadableError
 from nestling.wire.agent_reference import TAPE, absolute, parse_reference
 

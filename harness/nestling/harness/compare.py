@@ -62,11 +62,20 @@ def _descend(live: Json, recorded: Json, place: str) -> Difference:
             if canonical(live[key]) != canonical(recorded[key]):
                 there = f"{place}.{key}" if place else key
                 return _descend(live[key], recorded[key], there)
-    if type(live) is list and type(recorded) is list and len(live) == len(recorded):
-        for index, (one, other) in enumerate(zip(live, recorded, strict=True)):
+    if type(live) is list and type(recorded) is list and _are_long(live, recorded):
+        for index, (one, other) in enumerate(zip(live, recorded, strict=False)):
             if canonical(one) != canonical(other):
                 return _descend(one, other, f"{place}[{index}]")
+        lengths = len(live), len(recorded)
+        return Difference(f"the length of {place}", *map(str, lengths))
     return Difference(place, shown(live), shown(recorded))
+
+
+def _are_long(live: list[Json], recorded: list[Json]) -> bool:
+    """Tell whether lists are better compared item by item than shown whole."""
+    if len(live) == len(recorded):
+        return True
+    return any(type(item) is dict for item in (*live, *recorded))
 
 
 def _shown_of(value: JsonObject, key: str) -> str:

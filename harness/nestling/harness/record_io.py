@@ -57,16 +57,16 @@ async def record(
     config = require_config(folder)
     answering = load_provider(config.provider) if provider is None else provider
     starts = launcher_of(LauncherName.AUTO) if launcher is None else launcher
-    logs, lost = await _run(config, answering, starts, bounds or Bounds())
+    logs, lost, printed = await _run(config, answering, starts, bounds or Bounds())
     files = harvest(logs)
     problems = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
     if problems:
-        return RecordReport(None, tuple(problems))
+        return RecordReport(None, tuple(problems), printed)
     scenario = read_harvest(folder.name or str(folder), files)
     problems = _problems_of_replay(scenario)
     if not problems:
         write_scenario(folder, files)
-    return RecordReport(scenario, tuple(problems))
+    return RecordReport(scenario, tuple(problems), printed)
 
 
 async def _run(
@@ -74,8 +74,8 @@ async def _run(
     provider: Provider,
     launcher: Launcher,
     bounds: Bounds,
-) -> tuple[Mapping[str, Log], list[Problem]]:
-    """Run the tree; return its logs, and what happened that must not."""
+) -> tuple[Mapping[str, Log], list[Problem], Mapping[str, str]]:
+    """Run the tree; return its logs, what happened that must not, what was printed."""
     providers = {"*": provider}
     async with Driver(providers=providers, launcher=launcher, bounds=bounds) as driver:
         run = await driver.start(
@@ -86,8 +86,8 @@ async def _run(
     if run.end is not None and run.end.ending != "done":
         waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
         message = f"the run was ended ({run.end.ending}): {waits}"
-        return logs, [Problem("stall", ROOT, message)]
-    return logs, [Problem("worker-lost", *loss) for loss in run.losses]
+        return logs, [Problem("stall", ROOT, message)], run.printed
+    return logs, [Problem("worker-lost", *loss) for loss in run.losses], run.printed
 
 
 def _problems_of_replay(scenario: Scenario) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from nestling.harness.drawn_tree import drawn_labels
@@ -19,10 +20,12 @@ class RecordReport(NamedTuple):
     Attributes:
         scenario: what was recorded, written or not; None if nothing could be read.
         problems: why it was not written; empty if it was.
+        printed: what the workers printed, by spawn path.
     """
 
     scenario: Scenario | None
     problems: tuple[Problem, ...]
+    printed: Mapping[str, str]
 
     @property
     def is_ok(self) -> bool:
@@ -63,11 +66,15 @@ def record_text(report: RecordReport) -> str:
         f"{labels.get(each.path or '', ''):<{LABEL_WIDTH}} {_facts(each)}".rstrip()
         for each in sessions
     ]
+    if not report.is_ok:
+        lines += printed_lines(report.printed)
     lines += problem_lines(report.problems)
     if not report.is_ok or report.scenario is None:
         return "\n".join([*lines, "failed: nothing was written"])
     name, count = shown(report.scenario.name), counted(len(sessions), "session")
-    return "\n".join([*lines, f"ok: {name}, {count} recorded, and seen to replay"])
+    return "\n".join(
+        [*lines, f"ok: {name}, {count} recorded, and seen to replay as a tape"]
+    )
 
 
 def _facts(session: RecordedSession) -> str:
@@ -76,3 +83,10 @@ def _facts(session: RecordedSession) -> str:
     seed = f"{session.seed_length} inherited" if session.seed_length else ""
     said = f"{came_to.stop_reason}  {cut(came_to.text)}"
     return f"{session.kind:<6} {calls:<10} {seed:<14} {said}"
+
+
+def printed_lines(printed: Mapping[str, str]) -> Iterator[str]:
+    """Yield what workers printed, each line with the spawn path before it."""
+    for path, text in printed.items():
+        for line in text.splitlines():
+            yield f"[{path}] {shown(line)}"

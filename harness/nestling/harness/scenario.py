@@ -87,10 +87,12 @@ class Scenario(msgspec.Struct, frozen=True, dict=True):
         name: what it is called.
         sessions: the root first, then in the order of spawn paths, then those without
             a path by age.
+        is_own: it was recorded here, so that every child that went well has a log.
     """
 
     name: str
     sessions: tuple[RecordedSession, ...]
+    is_own: bool = False
 
     @property
     def root(self) -> RecordedSession:
@@ -123,7 +125,11 @@ class Scenario(msgspec.Struct, frozen=True, dict=True):
 
 
 def build_scenario(
-    name: str, recordings: Sequence[Recording], override: bytes | None = None
+    name: str,
+    recordings: Sequence[Recording],
+    override: bytes | None = None,
+    *,
+    is_own: bool = False,
 ) -> Scenario:
     """Understand the recordings of one folder, the root's first.
 
@@ -134,6 +140,7 @@ def build_scenario(
         name: what the scenario is called.
         recordings: at least one.
         override: the content of the root's sidecar, if there is one.
+        is_own: whether it is known to have been recorded here; a ``spawnedBy`` tells so.
 
     Raises:
         UnreadableError: if a recording cannot be replayed faithfully, or they do not
@@ -147,11 +154,12 @@ def build_scenario(
         sessions = _loose(recordings)
     else:
         sessions = _tree(lineage_of(recordings))
+    is_own = is_own or any(r.header.spawned_by is not None for r in recordings)
     root = sessions[0]
     if override is not None:
         script = apply_override(override, OVERRIDE_NAME, root.script)
         root = msgspec.structs.replace(root, script=tuple(script))
-    return Scenario(name, (root, *sessions[1:]))
+    return Scenario(name, (root, *sessions[1:]), is_own)
 
 
 def build_single(name: str, recording: Recording) -> Scenario:

@@ -14,18 +14,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from nestling.driver.director import Prompt
 from nestling.harness.replay_director import Cast
+from nestling.harness.scenario_io import CONFIG_NAME
 from nestling.session.errors import JsonDomainError, UnreadableError
 from nestling.session.jsontext import check
 from nestling.wire.agent_reference import absolute, parse_reference
-
-CONFIG_NAME: Final = "scenario.toml"
 
 
 class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

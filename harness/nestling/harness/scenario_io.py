@@ -19,6 +19,8 @@ from nestling.session.jsonl_io import read_file
 
 ROOT_NAME: Final = "session.jsonl"
 
+CONFIG_NAME: Final = "scenario.toml"
+
 _CHILD_NAME: Final = re.compile(r"session\.([0-9]+)\.jsonl")
 
 
@@ -41,7 +43,9 @@ def load_scenario(path: Path | str) -> Scenario:
         _require_file(path, path.name)
         return build_single(name, read_file(path))
     recordings = [read_file(path / file) for file in _log_names(path)]
-    return build_scenario(name, recordings, _override(path / OVERRIDE_NAME))
+    is_own = os.path.lexists(path / CONFIG_NAME)
+    override = _override(path / OVERRIDE_NAME)
+    return build_scenario(name, recordings, override, is_own=is_own)
 
 
 def _mode(path: Path) -> int | None:

@@ -26,6 +26,13 @@ TAPE: Final = "tape"
 """The reference of the tape agent, which is no module's."""
 
 
+IMPORTING: Final[list[str]] = []
+"""The agent modules that this process is importing right now, innermost last.
+
+A module that starts a driver when it is imported would start workers that import it.
+"""
+
+
 class Reference(NamedTuple):
     """Where an agent is.
 

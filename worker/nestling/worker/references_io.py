@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from nestling.session.errors import AgentReferenceError
-from nestling.wire.agent_reference import Reference, parse_reference
+from nestling.wire.agent_reference import IMPORTING, Reference, parse_reference
 
 _FILE_PREFIX: Final = "_nestling_agent_"
 """How the modules of files start; no import statement reaches them."""
@@ -77,9 +77,13 @@ def load_module(module: str) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     importlib.invalidate_caches()  # the module may have been written a moment ago
-    if is_file:
-        return _guarded(module, lambda: _run_file(name, os.path.realpath(module)))
-    return _guarded(module, lambda: importlib.import_module(name))
+    IMPORTING.append(module)
+    try:
+        if is_file:
+            return _guarded(module, lambda: _run_file(name, os.path.realpath(module)))
+        return _guarded(module, lambda: importlib.import_module(name))
+    finally:
+        IMPORTING.remove(module)
 
 
 def _file_module_name(path: str) -> str:
