@@ -78,7 +78,6 @@ def test_without_an_event_loop(folder: Path) -> None:
 
 
 async def test_a_loop_of_ones_own(folder: Path) -> None:
-    # The children run the panel, too: at the depth limit it is told no.
     model = ScriptedModel(lambda request: f"heard {len(request.messages)}")
     async with Driver(providers={"*": model}) as driver:
         run = await driver.start(f"{folder / 'harbour.py'}:panel", "Shall we?")

@@ -139,3 +139,11 @@ def test_all_else_of_a_repair_counts() -> None:
     moved = closing_result("one")
     moved.data["message"]["content"][0]["toolCallId"] = "d"
     assert event_difference(moved, closing_result("one")) is not None
+
+
+def test_lists_of_objects_are_told_apart_by_an_item_or_by_their_length() -> None:
+    one, two, other = {"name": "a"}, {"name": "b"}, {"name": "c"}
+    told = str(first_difference({"x": [one, two]}, {"x": [one, other, two]}))
+    assert told == 'x[1].name is "b", recorded was "c"'
+    told = str(first_difference({"x": [one]}, {"x": [one, two]}))
+    assert told == "the length of x is 1, recorded was 2"

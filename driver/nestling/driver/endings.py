@@ -84,6 +84,7 @@ class Endings:
             self._settle(session, None)
             return
         self._tree.director.on_refused(session.id, message.reason, detail)
+        session.is_refused = True
         self._tree.kill(session, f"{message.reason}: {detail}", "director")
 
     def reaped(self, session: HubSession, exit: Exit) -> None:
@@ -108,6 +109,9 @@ class Endings:
                     self._tree.kill(child, reason, "abort")
         why = session.stop_reason or "its worker ended"
         diagnostic, last = f"{why} ({exit})", _last_event(session)
+        if session.is_refused and not session.log.events:
+            # Its agent could not be loaded: how its process was ended tells nothing.
+            diagnostic, last = why.removeprefix("failed: "), ""
         closing = closers(session.log.events)
         for event in closing:
             session.log.append_trusted(event)

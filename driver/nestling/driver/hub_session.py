@@ -61,6 +61,7 @@ class HubSession:
         gap_at: the event that was asked for again, until it comes.
         cancels: why its turn is cancelled, by the length of the log where that is.
         has_result: whether its worker has said that it is done.
+        is_refused: whether its worker has said that it cannot go on.
         prompts: what it will be told, turn by turn.
         prompted: how many of them it was told.
         is_open: whether it may be told more than that.
@@ -112,6 +113,7 @@ class HubSession:
         self.step = OpenStep()
         self.gap_at: int | None = None
         self.has_result = False
+        self.is_refused = False
         self.prompts = deque(creation.prompts)
         self.prompted = 0
         self.is_open = creation.is_open

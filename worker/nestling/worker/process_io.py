@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import io
 import os
 import sys
 import time
@@ -50,6 +51,9 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("nestling.worker is started by a driver, not by hand\n")
         return 2
     faulthandler.enable()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # One file takes both streams: what was printed first stands first.
+        sys.stdout.reconfigure(line_buffering=True)
     lifeline = int(arguments[1])
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)

@@ -147,7 +147,11 @@ def _failure(module: str, error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"agent module {module} exits when it is imported, with {error.code!r}"
     kind = type(error).__name__
-    return f"agent module {module} raises when it is imported: {kind}: {error}"
+    told = f"agent module {module} raises when it is imported: {kind}: {error}"
+    if isinstance(error, RuntimeError) and "event loop" in str(error):
+        # It runs a program, inside of a worker, which has a loop of its own.
+        told += '; what runs a program goes under `if __name__ == "__main__":`'
+    return told
 
 
 def _attribute(module: ModuleType, reference: Reference) -> object:
