@@ -49,7 +49,9 @@ class CallerLoop:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """End; nothing is left that would be waited for, after ``settle``."""
+        """End; what was started and has not settled is cancelled."""
+        for scope in self._scopes:
+            scope.cancel()
         try:
             return await self._tasks.__aexit__(kind, error, traceback)
         finally:

@@ -121,14 +121,18 @@ class Driver:
     ) -> None:
         """End every run: orderly what has nothing left to do, now what still works."""
         self._is_open = False
-        with anyio.CancelScope(shield=True):
+        try:
+            with anyio.CancelScope(shield=True):
+                for run in self._runs:
+                    run.release_or_abort(is_hasty=error is not None)
+                for run in self._runs:
+                    await run.ended()
+                await self._caller.settle()
+        finally:
             for run in self._runs:
-                run.release_or_abort(is_hasty=error is not None)
-            for run in self._runs:
-                await run.ended()
-            await self._caller.settle()
-        # The caller's error is the caller's: it is not to be wrapped in a group.
-        await self._stack.__aexit__(None, None, None)
+                run.thread.abort()  # what was not waited for, if this was cut short
+            # The caller's error is the caller's: it is not to be wrapped in a group.
+            await self._stack.__aexit__(None, None, None)
 
     async def start(
         self,
@@ -161,6 +165,8 @@ class Driver:
         if session_id is not None and not isinstance(session_id, str):
             raise JsonDomainError(f"a session's id is a string, found {session_id!r}")
         options = {} if options is None else options
+        if type(options) is not dict:
+            raise JsonDomainError(f"options must be a JSON object, found {options!r}")
         check(options)
         options = copied(options)  # the hub's thread reads them when it gets to it
         prompts = _prompts(prompt)

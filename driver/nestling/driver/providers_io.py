@@ -133,12 +133,15 @@ class _Answering:
                 raise
             # Something in the provider was cancelled, and it let that pass.
             failure = _raised(error)
-        except Exception as error:  # noqa: BLE001 - a provider is the user's code
+        except KeyboardInterrupt as error:
+            # Meant for the program, not for the provider that it met.
+            self._tell(ProviderEnded(self._ask.sid, self._ask.call, _raised(error)))
+            raise
+        except BaseException as error:  # noqa: BLE001 - a provider is the user's code
             failure = _raised(error)
         self._tell(ProviderEnded(self._ask.sid, self._ask.call, failure))
 
     async def _answer(self) -> None:
-        yielded = 0
         stream: Any = self._provider(self._ask.request)
         if not isinstance(stream, AsyncGenerator):
             if inspect.iscoroutine(stream):
@@ -148,15 +151,24 @@ class _Answering:
                 f"returned {stream!r}",
                 PROVIDER_ERROR,
             )
-        async with aclosing(stream):
-            async for chunk in stream:
-                yielded += 1
-                self._tell(Provided(self._ask.sid, self._ask.call, [_kept(chunk)]))
-                if type(chunk) is dict and chunk.get("type") == "finish":
-                    return
-                while yielded >= self._allowed:
-                    self._more = anyio.Event()
-                    await self._more.wait()
+        try:
+            async with aclosing(stream):
+                await self._pass_on(stream)
+        except BaseExceptionGroup as group:
+            # A task group around a `yield` wraps what closing the generator raises.
+            if group.split(GeneratorExit)[1] is not None:
+                raise
+
+    async def _pass_on(self, stream: AsyncGenerator[Any, None]) -> None:
+        yielded = 0
+        async for chunk in stream:
+            yielded += 1
+            self._tell(Provided(self._ask.sid, self._ask.call, [_kept(chunk)]))
+            if type(chunk) is dict and chunk.get("type") == "finish":
+                return
+            while yielded >= self._allowed:
+                self._more = anyio.Event()
+                await self._more.wait()
 
 
 def _kept(chunk: Any) -> Any:

@@ -21,6 +21,7 @@ from nestling.session.errors import JsonDomainError, NestlingError
 from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import ROOT
+from nestling.wire.codec import size_problem
 
 
 class RunResult(NamedTuple):
@@ -46,7 +47,7 @@ def prompt_blocks(prompt: object) -> Prompt:
         JsonDomainError: if it is neither.
     """
     if isinstance(prompt, str):
-        return [{"type": "text", "text": str.__str__(prompt)}]
+        prompt = [{"type": "text", "text": str.__str__(prompt)}]
     if not isinstance(prompt, list | tuple) or not prompt:
         raise _no_prompt(prompt)
     blocks = list(prompt)
@@ -56,6 +57,9 @@ def prompt_blocks(prompt: object) -> Prompt:
         has_text = kind != "text" or type(block.get("text")) is str
         if type(kind) is not str or not has_text:
             raise _no_prompt(block)
+    problem = size_problem(blocks)
+    if problem is not None:
+        raise JsonDomainError(f"the prompt is {problem}")
     copy: list[JsonObject] = copied(blocks)
     return copy
 
@@ -237,7 +241,15 @@ class StartedRun:
         """Wait for the end of the hub's thread, and take in what it has left."""
         # One of its own: the threads of others, a provider's perhaps, are not to
         # wait until this run has ended.
-        await anyio.to_thread.run_sync(self.thread.join, limiter=CapacityLimiter(1))
+        try:
+            await anyio.to_thread.run_sync(self.thread.join, limiter=CapacityLimiter(1))
+        finally:
+            self._take_end()
+
+    def _take_end(self) -> None:
+        if self.thread.is_alive():  # the loop is torn down, with every task in it
+            self.thread.abort()
+            self.thread.join()
         try:
             self._end = self.thread.result()
         except Exception as error:  # noqa: BLE001 - raised where the caller waits

@@ -22,6 +22,7 @@ from nestling.session.fold import fold
 from nestling.session.jsontext import Json, JsonObject, check, shown
 from nestling.session.shape import block_problem
 from nestling.wire.chunk_sums import ChunkSums
+from nestling.wire.codec import size_problem
 from nestling.wire.credit import Window
 
 MESSAGE_BYTES: Final = 256 * 1024
@@ -93,7 +94,7 @@ class OpenCall:
 
     def _check(self, chunk: Json) -> None:
         check(chunk)
-        problem = chunk_problem(chunk)
+        problem = chunk_problem(chunk) or size_problem(chunk)
         if problem is not None:
             raise UnreadableError(problem)
         if is_finish(chunk):  # a worker must be able to make a message of it

@@ -20,6 +20,7 @@ import msgpack
 import msgspec
 
 from nestling.session.errors import WireError
+from nestling.session.jsontext import Json, dumps
 from nestling.wire.messages import Create, Message, ToHub, ToWorker
 
 #: Bodies are cut into frames of this many bytes.
@@ -30,6 +31,8 @@ FRAME_CAP: Final = 1024 * 1024
 HEADER_CAP: Final = 64 * 1024
 #: No body may be larger, in bytes, all frames together.
 MAX_BODY: Final = 64 * 1024 * 1024
+#: What is said in one event, prompt or chunk may be no larger, in bytes of JSON.
+LARGEST_VALUE: Final = MAX_BODY // 2
 #: No message may have more frames, header included.
 MAX_FRAMES: Final = 1 + MAX_BODY // FRAME_BYTES
 
@@ -56,6 +59,14 @@ def _kinds(union: Any, base: type[_M]) -> dict[object, type[_M]]:
 
 _TO_HUB: Final = _kinds(ToHub, Message)
 _TO_WORKER: Final = _kinds(ToWorker, Message)
+
+
+def size_problem(value: Json) -> str | None:
+    """Say that a JSON value is too large to be sent, if it is."""
+    size = len(dumps(value))
+    if size <= LARGEST_VALUE:
+        return None
+    return f"{size} bytes of JSON, at most {LARGEST_VALUE} can be sent"
 
 
 def encode(message: ToHub | ToWorker, body: bytes = b"") -> list[bytes]:

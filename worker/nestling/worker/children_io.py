@@ -13,6 +13,7 @@ from nestling.session.errors import AgentError, ToolArgumentError
 from nestling.session.jsontext import JsonObject, check
 from nestling.session.place import Place
 from nestling.wire.agent_reference import absolute, parse_reference
+from nestling.wire.codec import size_problem
 from nestling.wire.messages import Context
 from nestling.worker.agent import Agent, AnyAgent
 from nestling.worker.endpoint import Endpoint
@@ -92,6 +93,9 @@ class Children:
                 found = asked[name]
                 raise AgentError(f"{name} must be a string, found {found!r}")
         check(asked)
+        problem = size_problem(asked)
+        if problem is not None:
+            raise AgentError(f"the delegation is {problem}")
         called = "" if tool is None else tool.call_id
         asked = {**asked, "callId": called, "agent": self._named(agent)}
         place = self._placed(key, tool)

@@ -27,6 +27,7 @@ from nestling.session.jsontext import Json, JsonObject, check, copied, loads
 from nestling.session.place import Place
 from nestling.session.turns import AGENT_ERROR
 from nestling.wire.brief import Brief
+from nestling.wire.codec import size_problem
 from nestling.worker.agent import Agent, AnyAgent
 from nestling.worker.children_io import Children
 from nestling.worker.endpoint import Endpoint
@@ -74,7 +75,7 @@ class LiveSession:
         self._thread = threading.get_ident()
         self._turn: asyncio.Task[None] | None = None
         self._calling: asyncio.Task[Reply] | None = None
-        self._is_stopped = False
+        self._is_stopped = self._is_closing = False
         self._turns = 0
         self._call: Call | None = None
         self._reply: Reply | None = None
@@ -94,7 +95,7 @@ class LiveSession:
         return self._turn is None and self._turns > 0
 
     def _begin(self, prompt: list[JsonObject]) -> None:
-        self._is_stopped = False
+        self._is_stopped = self._is_closing = False
         self._turn = asyncio.create_task(self._run(prompt))
         self._turn.add_done_callback(self._ended)
 
@@ -154,7 +155,7 @@ class LiveSession:
             if answer is None or answer.finish["kind"] not in FAILED:
                 self._fail(error)
             # Else the log holds the failure, and the turn ends with it.
-        except Exception as error:  # noqa: BLE001 - it is the user's code
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - user's code
             self._fail(error)
         await self._settle()
 
@@ -171,10 +172,11 @@ class LiveSession:
     async def _settle(self) -> None:
         """Close the turn, whatever the agent's code has left open."""
         loop, endpoint = self._endpoint.loop, self._endpoint
-        if self._calling is not None:
-            await asyncio.wait([self._calling])
-            if not self._calling.cancelled():
-                self._calling.exception()
+        self._is_closing = True  # a task that was left behind may start nothing more
+        if (calling := self._calling) is not None:
+            await asyncio.wait([calling])
+            if not calling.cancelled():
+                calling.exception()
             self._calling = None
         await self.until(lambda: not endpoint.has_unsent)
         if endpoint.cancelled is not None and not loop.is_cancelled:
@@ -434,6 +436,9 @@ class LiveSession:
         }
         if sources is not None:
             event["sourceEventSeqs"] = sources
+        problem = size_problem(content)
+        if problem is not None:
+            raise AgentError(f"the message is {problem}")
         try:
             return self._endpoint.loop.append_input(event).seq
         except AppendError as error:
@@ -452,7 +457,7 @@ class LiveSession:
                 "a turn is used in the event loop of its session only: a tool in a "
                 "thread says anyio.from_thread.run(turn.delegate, …)"
             )
-        if self._endpoint.loop.place[0] != turn:
+        if self._is_closing or self._endpoint.loop.place[0] != turn:
             raise AgentError("the turn is over: await what it starts before it ends")
 
     def _require_quiet(self) -> None:

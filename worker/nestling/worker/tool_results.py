@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from nestling.session.errors import JsonDomainError
 from nestling.session.jsontext import Json, JsonObject, check, dumps
+from nestling.wire.codec import size_problem
 
 UNKNOWN_TOOL: Final = "UNKNOWN_TOOL"
 """The code of a call of a tool that the agent does not have."""
@@ -49,6 +50,10 @@ def tool_result(call_id: str, value: object) -> JsonObject:
     except JsonDomainError as error:
         text = f"the tool returned what no result can hold: {error}"
         return error_result(call_id, type(error).__name__, TOOL_ERROR, text)
+    problem = size_problem(content)
+    if problem is not None:
+        text = f"the tool returned {problem}"
+        return error_result(call_id, "ToolResultError", TOOL_ERROR, text)
     result: JsonObject = {"block": _block(call_id, content, False)}
     return {**result, "meta": meta} if meta else result
 

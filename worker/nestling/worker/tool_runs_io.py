@@ -58,7 +58,7 @@ async def run_tool(tools: dict[str, AnyTool], call: PendingTool) -> JsonObject:
         if task is not None and task.cancelling():
             raise  # the turn was stopped, not something in the tool
         return _failed(call, error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's code
+    except BaseException as error:  # noqa: BLE001 - it is the user's code
         return _failed(call, error)
 
 
