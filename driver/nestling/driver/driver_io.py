@@ -187,6 +187,7 @@ class Driver:
             self._bounds,
             _ignore,
             Providers(self._providers, self._caller),
+            lambda: self._caller.post(run.thread_ended),
         )
         start(run.thread)
         self._runs.append(run)

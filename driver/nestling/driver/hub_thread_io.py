@@ -34,13 +34,17 @@ class HubThread(threading.Thread):
         bounds: Bounds,
         watch: Callable[[Notice], None],
         providers: Providers | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(name="nestling-hub")
+        # Whoever leaves a driver waits for it. A program that ends without that, after a
+        # third Ctrl-C for instance, is not held up by it; its workers end with it.
+        super().__init__(name="nestling-hub", daemon=True)
         self._director = director
         self._launcher = launcher
         self._bounds = bounds
         self._watch = watch
         self._providers = providers
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._hub: HubLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -60,6 +64,8 @@ class HubThread(threading.Thread):
                 run_directory.remove()
         except BaseException as error:  # noqa: BLE001 - raised where the caller waits
             self._error = error
+        if self._on_end is not None:
+            self._on_end()
 
     async def _main(self, run_directory: RunDirectory) -> RunEnd:
         hub = HubLoop(

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple
 
 import anyio
-import anyio.to_thread
-from anyio import CapacityLimiter
 
 from nestling.driver.caller_loop_io import CallerLoop
 from nestling.driver.director import Prompt, Settlement
@@ -92,6 +90,7 @@ class StartedRun:
         self._read = 0
         self._changed = anyio.Event()
         self._over = anyio.Event()
+        self._thread_over = anyio.Event()
         self._is_pending = self._is_closing = False
         self._end: RunEnd | None = None
         self._error: BaseException | None = None
@@ -239,15 +238,17 @@ class StartedRun:
 
     async def watch(self) -> None:
         """Wait for the end of the hub's thread, and take in what it has left."""
-        # One of its own: the threads of others, a provider's perhaps, are not to
-        # wait until this run has ended.
         try:
-            await anyio.to_thread.run_sync(self.thread.join, limiter=CapacityLimiter(1))
+            await self._thread_over.wait()
         finally:
             self._take_end()
 
+    def thread_ended(self) -> None:
+        """Take note that the hub's thread has nothing left to do."""
+        self._thread_over.set()
+
     def _take_end(self) -> None:
-        if self.thread.is_alive():  # the loop is torn down, with every task in it
+        if self.thread.is_alive():  # the loop may be torn down, with every task in it
             self.thread.abort()
             self.thread.join()
         try:
