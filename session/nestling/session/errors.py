@@ -46,6 +46,10 @@ class UnreadableError(NestlingError):
     """A recording cannot be read faithfully."""
 
 
+class VersionError(UnreadableError):
+    """A session was written in a version of the format that this build cannot read."""
+
+
 class AppendError(NestlingError):
     """An event breaks a rule of the log it was to be appended to."""
 
@@ -56,6 +60,26 @@ class SeedError(NestlingError):
 
 class StoreError(NestlingError):
     """A session's log could not be made durable."""
+
+
+class LeaseError(StoreError):
+    """Another process, or another store object, is writing this session."""
+
+
+class SessionNotFoundError(StoreError):
+    """A store holds no session of that id."""
+
+
+class SessionExistsError(StoreError):
+    """A store holds a session of that id already."""
+
+
+class CorruptError(StoreError):
+    """A stored session is damaged where a crash cannot have damaged it."""
+
+
+class UnsupportedError(StoreError):
+    """A store, or a session in it, was written by what this build cannot read."""
 
 
 class WireError(NestlingError):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from nestling.session.errors import UnreadableError
+from nestling.session.errors import UnreadableError, VersionError
 from nestling.session.jsontext import Json, JsonObject, is_int0, shown
 
 FORMAT_VERSION: Final = 0
@@ -103,9 +103,9 @@ def header_from_row(row: JsonObject) -> Header:
     A version that is absent means 0, as in the oldest recordings.
 
     Raises:
-        UnreadableError: if the row is no session header, is of another version, or a
-            field that is present has the wrong type. The message names the field,
-            not the file.
+        VersionError: if it is of another version.
+        UnreadableError: if the row is no session header, or a field that is present
+            has the wrong type. The message names the field, not the file.
     """
     if row.get("type") != "session":
         raise UnreadableError(
@@ -113,7 +113,7 @@ def header_from_row(row: JsonObject) -> Header:
         )
     version = row.get("version", FORMAT_VERSION)
     if type(version) is not int or version != FORMAT_VERSION:
-        raise UnreadableError(_version_text(version))
+        raise VersionError(_version_text(version))
     problem = _field_problem(row)
     if problem is not None:
         raise UnreadableError(f"header: {problem}")

@@ -66,7 +66,7 @@ class SessionLog:
 
     def append_trusted(self, event: Event) -> Event:
         """Append an event whose seq and JSON the caller vouches for."""
-        _check_envelope(event)
+        check_envelope(event)
         check_shape(event)
         self.surface.check(event)
         self.events.append(event)
@@ -86,7 +86,7 @@ class SessionLog:
         self.turns.append(event)
 
 
-def _check_envelope(event: Event) -> None:
+def check_envelope(event: Event) -> None:
     """Refuse what no reader of the log's file would take back."""
     if not isinstance(event.type, str) or is_packed({"type": event.type}):
         raise AppendError(f"an event cannot have the type {event.type!r}")

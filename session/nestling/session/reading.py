@@ -60,7 +60,7 @@ def read_header(data: bytes, name: str) -> Header:
     """Read the header, the first line that is not blank (see ``read_recording``)."""
     for line, text in _numbered_lines(data):
         try:
-            return header_from_row(_object(text))
+            return header_from_row(row_object(text))
         except UnreadableError as error:
             raise UnreadableError(f"{name} line {line}: {error}") from None
     raise UnreadableError(f"{name} is empty, expected a session header on line 1")
@@ -77,7 +77,7 @@ def _numbered_events(data: bytes, name: str) -> Iterator[tuple[int, Event]]:
     next_seq = 0
     for line, text in lines:
         try:
-            for event in events_from_row(_object(text), next_seq):
+            for event in events_from_row(row_object(text), next_seq):
                 yield line, event
                 next_seq += 1
         except UnreadableError as error:
@@ -90,7 +90,12 @@ def _numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
             yield line, text
 
 
-def _object(text: bytes) -> JsonObject:
+def row_object(text: bytes) -> JsonObject:
+    """Parse one line of a session's file.
+
+    Raises:
+        UnreadableError: if it is no JSON object.
+    """
     try:
         value = loads(text, _ROW_WRAPS)
     except JsonDomainError as error:
