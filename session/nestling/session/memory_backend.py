@@ -7,6 +7,7 @@ the others do: nobody can change it afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from nestling.session.errors import StoreError
 from nestling.session.event import Event
@@ -124,5 +125,5 @@ class MemoryBackend:
 
 
 def _rows(data: bytes) -> Iterator[Row]:
-    for number, line in enumerate(data.splitlines()):
-        yield Row(number, f"row {number}", lambda line=line: row_object(line))
+    for number, line in enumerate(data.split(b"\n")[:-1]):
+        yield Row(number, f"row {number}", partial(row_object, line))
