@@ -1,13 +1,15 @@
 """Closing a turn that was cut off: one result for each unanswered call, then the ends.
 
-A pure function of the preserved events, so that a repair done twice is done once.
-Ids and error codes are the format's; the words are ours. Every closer takes the time
-of the last real event: nothing happened later.
+A pure function of the preserved events, so that a repair done twice is done once, and
+one that was cut short is carried on. Ids and error codes are the format's; the words
+are ours. Every closer takes the time of the last real event: nothing happened later.
+What a delegating call came to may be known from its child's log; then that is the
+result (``nestling.session.recovery``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from nestling.session.event import Event, event_from_content
@@ -26,10 +28,20 @@ _OUTCOME_UNKNOWN_TEXT: Final = (
 )
 
 
-class _Pending(NamedTuple):
-    """A tool call without a result."""
+class OpenCall(NamedTuple):
+    """A tool call without a result.
+
+    Attributes:
+        call_id: the model's id of it.
+        name: the tool.
+        turn: the open turn.
+        step: its step.
+        call_seq: its ``tool/call``; None if it had not started.
+    """
 
     call_id: str
+    name: str
+    turn: int
     step: int
     call_seq: int | None
 
@@ -40,7 +52,7 @@ class _OpenTurn:
     def __init__(self) -> None:
         self.turn: int | None = None
         self.step: int | None = None
-        self.pending: dict[str, _Pending] = {}
+        self.pending: dict[str, OpenCall] = {}
 
     def append(self, event: Event) -> None:
         match event.type:
@@ -55,9 +67,7 @@ class _OpenTurn:
             case "assistant/message":
                 self._message(event)
             case "tool/call":
-                call_id = event.data["callId"]
-                step = event.data["step"]
-                self.pending[call_id] = _Pending(call_id, step, event.seq)
+                self._called(event.data["callId"], event, event.seq)
             case "tool/result":
                 call_id = event.data["message"]["source"]["callId"]
                 self.pending.pop(call_id, None)
@@ -65,31 +75,57 @@ class _OpenTurn:
     def _message(self, event: Event) -> None:
         for block in event.data["message"]["content"]:
             if block.get("type") == "tool-call":
-                call_id = block["id"]
-                step = event.data["step"]
-                self.pending[call_id] = _Pending(call_id, step, None)
+                self._called(block["id"], event, None, block["name"])
+
+    def _called(
+        self, call_id: str, event: Event, seq: int | None, name: str | None = None
+    ) -> None:
+        place = event.data["turn"], event.data["step"]
+        named = event.data["name"] if name is None else name
+        self.pending[call_id] = OpenCall(call_id, named, *place, seq)
 
 
-def closers(events: Sequence[Event]) -> list[Event]:
-    """Return the events that close the turn `events` leave open; none if balanced."""
-    tail = _OpenTurn()
-    for event in events:
-        tail.append(event)
+def open_calls(events: Iterable[Event]) -> list[OpenCall]:
+    """Return the calls that the open turn of a log has left without results."""
+    return list(_tail(events).pending.values())
+
+
+def closers(
+    events: Sequence[Event], results: Mapping[str, JsonObject] | None = None
+) -> list[Event]:
+    """Return the events that close the turn `events` leave open; none if balanced.
+
+    Args:
+        events: the log.
+        results: what is known of unanswered calls, by call id: ``{"block", "error"?}``;
+            the others are closed with an outcome that is unknown or never was.
+    """
+    tail = _tail(events)
     if tail.turn is None:
         return []
     first_seq, time = len(events), events[-1].time
-    contents = _closing_contents(tail, tail.turn, first_seq)
+    contents = _closing_contents(tail, tail.turn, first_seq, results or {})
     return [
         event_from_content(content, first_seq + offset, time)
         for offset, content in enumerate(contents)
     ]
 
 
+def _tail(events: Iterable[Event]) -> _OpenTurn:
+    tail = _OpenTurn()
+    for event in events:
+        tail.append(event)
+    return tail
+
+
 def _closing_contents(
-    tail: _OpenTurn, turn: int, first_seq: int
+    tail: _OpenTurn, turn: int, first_seq: int, results: Mapping[str, JsonObject]
 ) -> Iterator[JsonObject]:
     for offset, call in enumerate(tail.pending.values()):
-        yield _result(call, turn, first_seq + offset)
+        known = results.get(call.call_id)
+        yield _result(
+            call, first_seq + offset, _unknown(call) if known is None else known
+        )
     if tail.step is not None:
         yield {"type": "step/end", "data": {"turn": turn, "step": tail.step}}
     yield {
@@ -98,7 +134,8 @@ def _closing_contents(
     }
 
 
-def _result(call: _Pending, turn: int, seq: int) -> JsonObject:
+def _unknown(call: OpenCall) -> JsonObject:
+    """Build the result of a call of which nothing more is known."""
     started = call.call_seq is not None
     name = "ToolOutcomeUnknownError" if started else "ToolNotStartedError"
     code = OUTCOME_UNKNOWN if started else NOT_STARTED
@@ -109,19 +146,20 @@ def _result(call: _Pending, turn: int, seq: int) -> JsonObject:
         "content": [{"type": "text", "text": text}],
         "isError": True,
     }
+    return {"block": block, "error": {"name": name, "code": code}}
+
+
+def _result(call: OpenCall, seq: int, known: JsonObject) -> JsonObject:
     message = {
         "id": f"interrupted-tool-result-{call.call_id}-{seq}",
         "role": "user",
         "source": {"kind": "tool", "callId": call.call_id},
-        "content": [block],
+        "content": [known["block"]],
     }
-    data = {
-        "turn": turn,
-        "step": call.step,
-        "message": message,
-        "error": {"name": name, "code": code},
-    }
+    data = {"turn": call.turn, "step": call.step, "message": message}
+    if "error" in known:
+        data["error"] = known["error"]
     content: JsonObject = {"type": "tool/result", "data": data, "surfaceOp": "append"}
-    if started:
+    if call.call_seq is not None:
         content["sourceEventSeqs"] = [call.call_seq]
     return content

@@ -1,0 +1,95 @@
+"""What a parent is told, after a crash, of the children that it was waiting for.
+
+A delegating call whose result was not logged is not one of unknown outcome: the child's
+own log says what became of it. A child that had finished is delivered, once; one that
+had not is reported as interrupted, once. Both are results of the call in the parent's
+log, written when that is repaired, so the second repair finds nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from nestling.session.boundary import own_events
+from nestling.session.delegation import DELEGATION_TOOLS, delegation_result
+from nestling.session.event import Event
+from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject, shown
+from nestling.session.outcome import outcome
+from nestling.session.repair import OpenCall, open_calls
+
+SUBAGENT_INTERRUPTED: Final = "SUBAGENT_INTERRUPTED"
+
+
+class ChildCall(NamedTuple):
+    """A delegating call without a result, and the child that it made."""
+
+    call: OpenCall
+    child: Header
+
+
+def open_delegations(events: Sequence[Event]) -> list[OpenCall]:
+    """Return the delegating calls that a log's open turn has left without results."""
+    return [call for call in open_calls(events) if call.name in DELEGATION_TOOLS]
+
+
+def made_by(calls: Iterable[OpenCall], children: Iterable[Header]) -> list[ChildCall]:
+    """Return the calls whose children are known.
+
+    Args:
+        calls: delegating calls of one session.
+        children: headers that name the session as their parent.
+    """
+    by_id = {call.call_id: call for call in calls}
+    found = ((_call_of(child, by_id), child) for child in children)
+    return [ChildCall(call, child) for call, child in found if call is not None]
+
+
+def _call_of(child: Header, calls: dict[str, OpenCall]) -> OpenCall | None:
+    by = child.spawned_by
+    if by is None or by.call_id is None or by.block is None or by.n != 0:
+        return None
+    call = calls.get(by.call_id)
+    is_its = call is not None and (call.turn, call.step) == (by.turn, by.step)
+    return call if is_its else None
+
+
+def is_settled(child: Header, events: Sequence[Event]) -> bool:
+    """Tell whether a child had done its task: its last own turn ended by itself."""
+    for event in reversed(own_events(events, child.seed_length)):
+        if event.type == "turn/end":
+            return bool(event.data["reason"]["kind"] != "interrupted")
+        if event.type == "turn/start":
+            return False
+    return False
+
+
+def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
+    """Return the result of a delegating call, ``{"block", "error"?}``.
+
+    Args:
+        call: the call.
+        child: the header of the session that it made.
+        events: that session's log, its interrupted turn closed.
+    """
+    own = own_events(events, child.seed_length)
+    result = delegation_result(outcome(own))
+    block = {"type": "tool-result", "toolCallId": call.call_id, **result}
+    if is_settled(child, events):
+        return {"block": block}
+    content = [{"type": "text", "text": text} for text in _interruption(child, own)]
+    error = {"name": "SubagentInterruptedError", "code": SUBAGENT_INTERRUPTED}
+    return {"block": {**block, "content": content, "isError": True}, "error": error}
+
+
+def _interruption(child: Header, own: Sequence[Event]) -> Iterator[str]:
+    done = sum(event.type == "assistant/message" for event in own)
+    yield (
+        "Error: the subagent was interrupted before it had finished, after "
+        f"{done} model call{'' if done == 1 else 's'}. What it did is done; its session "
+        f"is {shown(child.id)}."
+    )
+    text = outcome(own).text
+    if text:
+        yield text
