@@ -446,7 +446,7 @@ class SessionStore:
         for call, child in made_by(calls, children):
             found = None if child.id in above else self._child_events(child, above)
             if found is not None:
-                results[call.call_id] = told(call, child, found)
+                results[call] = told(call, child, found)
         return closers(held.events, results)
 
     def _child_events(self, child: Header, above: frozenset[str]) -> list[Event] | None:
