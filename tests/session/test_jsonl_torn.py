@@ -289,18 +289,20 @@ def test_a_repair_takes_back_a_failed_append(
     assert write(backend, LOG[6:]) is None
 
 
-def test_what_somebody_else_wrote_behind_a_failed_append_is_not_removed(
-    backend: JsonlBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("length", [2, 12])
+def test_what_somebody_else_did_after_a_failed_append_stays(
+    backend: JsonlBackend, path: Path, monkeypatch: pytest.MonkeyPatch, length: int
 ) -> None:
+    """F5: be it longer than what failed, or shorter than what was there before."""
     put(path, data(LOG[:3]))
     held(backend)
     with monkeypatch.context() as patch:
         Cut(1, fail_with(errno.EIO), 2).patch(patch)
         write(backend, LOG[3:6])
-    put(path, data(LOG))
+    put(path, data(LOG[:length]))
     assert "somebody else" in str(write(backend, LOG[3:6]))
-    assert path.read_bytes() == data(LOG)
-    assert len(held(backend).events) == 12
+    assert path.read_bytes() == data(LOG[:length])
+    assert len(held(backend).events) == length
 
 
 def test_an_interrupted_append_is_taken_back_by_the_next(
@@ -396,6 +398,48 @@ def test_a_fault_at_any_step_of_a_publication_leaves_no_session(
         "fsync",
         "unlink",
     ]
+
+
+def test_a_directory_that_a_dead_writer_made_is_made_durable_too(
+    backend: JsonlBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have died between making it and syncing its name."""
+    path.parent.mkdir()
+    (path.parent / ".new-1-0").write_bytes(b"left over")
+    synced = []
+    real = os.fsync
+
+    def spy(fd: int) -> None:
+        synced.append(os.readlink(f"/dev/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    assert write(backend, LOG[:3], True) is None
+    assert [synced[0], synced[2]] == [str(path.parent.parent), str(path.parent)]
+    assert [file.name for file in path.parent.iterdir()] == ["session.jsonl"]
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_directory_that_vanishes_while_it_is_used_is_made_again(
+    backend: JsonlBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A deletion elsewhere removes the emptied directories of a long id."""
+    long = Header("x" * 300, 5, {})
+    real, left = os.mkdir, times
+
+    def vanishing(name: str, mode: int) -> None:
+        nonlocal left
+        if not name.endswith("~") and left:
+            left -= 1
+            os.rmdir(os.path.dirname(name))
+        real(name, mode)
+
+    monkeypatch.setattr(os, "mkdir", vanishing)
+    (error,) = backend.write([Write(long, LOG[:3], True)])
+    if times == 1:
+        assert error is None
+    else:
+        assert "cannot make this directory: No such file" in str(error)
 
 
 def test_a_publication_that_cannot_be_taken_back_says_so(
