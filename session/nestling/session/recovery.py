@@ -16,7 +16,7 @@ from nestling.session.delegation import DELEGATION_TOOLS, delegation_result
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
-from nestling.session.outcome import outcome
+from nestling.session.outcome import is_models, outcome
 from nestling.session.repair import OpenCall, open_calls
 
 SUBAGENT_INTERRUPTED: Final = "SUBAGENT_INTERRUPTED"
@@ -84,7 +84,7 @@ def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
 
 
 def _interruption(child: Header, own: Sequence[Event]) -> Iterator[str]:
-    done = sum(event.type == "assistant/message" for event in own)
+    done = sum(e.type == "assistant/message" and is_models(e) for e in own)
     yield (
         "Error: the subagent was interrupted before it had finished, after "
         f"{done} model call{'' if done == 1 else 's'}. What it did is done; its session "
