@@ -15,7 +15,7 @@ from nestling.session.store_io import SessionStore, open_store
 DURABLE: Final = ("jsonl", "sqlite")
 """The backends that outlive a process, and that two processes can share."""
 
-BACKENDS: Final = ("memory",)  # for now
+BACKENDS: Final = ("memory", *DURABLE)
 
 
 class Place:
