@@ -106,7 +106,9 @@ def test_a_cut_off_child_is_reported_with_its_id_and_what_it_said() -> None:
     child = born("x", "c1")
     (call,) = open_delegations(waiting("c1").events)
     events = cut_off()
-    for log in (events, [*events, *closers(events)]):
+    open_or_closed = events, [*events, *closers(events)]
+    assert told(call, child, open_or_closed[0]) == told(call, child, open_or_closed[1])
+    for log in open_or_closed:
         assert not is_settled(child, log)
         known = told(call, child, log)
         assert known["error"]["code"] == SUBAGENT_INTERRUPTED

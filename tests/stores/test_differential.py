@@ -23,6 +23,9 @@ from support.random_logs import RandomLog
 from support.stores import BACKENDS, Place, exact, header
 
 EXAMPLES: Final = int(os.environ.get("NESTLING_EXAMPLES", "40"))
+FOLDER: Final = "/dev/shm" if os.path.isdir("/dev/shm") else None
+"""Where the stores are: nothing here asks whether a disk keeps them."""
+
 SMALL: Final = 80
 """Of a log of so many events every suffix is read."""
 
@@ -131,7 +134,7 @@ def test_stores_are_told_apart_by_nothing(
     chance: Random, rounds: int, is_first_small: bool
 ) -> None:
     """D1, D2, D3: every kind of event, any batches, reopened and repaired anywhere."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, ExitStack() as stack:
         stores = _Stores(Path(folder), stack)
         log = RandomLog(chance)
         stores.same(lambda store: store.create(header(cwd="/w")))

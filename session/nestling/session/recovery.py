@@ -71,7 +71,8 @@ def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
     Args:
         call: the call.
         child: the header of the session that it made.
-        events: that session's log, its interrupted turn closed.
+        events: that session's log; whether its interrupted turn is closed is all one,
+            so nobody needs to know what its own children came to.
     """
     own = own_events(events, child.seed_length)
     result = delegation_result(outcome(own))
