@@ -27,7 +27,9 @@ _GUARDS: Final = 2 * len("~0000") + len(CONTINUED)
 
 _LITERAL: Final = re.compile(r"[A-Za-z0-9._-]")
 _UNIT: Final = re.compile(r"~[0-9A-F]{4}|[A-Za-z0-9._-]")
-_DEVICE: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z)", re.I)
+_DEVICE: Final = re.compile(
+    r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z)", re.IGNORECASE
+)
 
 
 def encode_id(session_id: str) -> str:

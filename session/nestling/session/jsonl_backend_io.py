@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nestling.session.errors import CorruptError, StoreError
+from nestling.session.errors import StoreError
 from nestling.session.event import Event
 from nestling.session.files_io import Stamp, cause, stamp_of, sync_directory
 from nestling.session.header import Header
