@@ -23,6 +23,7 @@ from nestling.session.sqlite_backend_io import SqliteBackend
 from nestling.session.sqlite_file_io import APPLICATION_ID, statements
 from nestling.session.store_backend import Backend, Tail, Write
 from support.session_logs import rows
+from support.sqlite_processes import path
 from support.sqlite_stores import (
     header,
     held,
@@ -30,7 +31,6 @@ from support.sqlite_stores import (
     more,
     notes,
     opened,
-    path,
     put,
     raw,
     tamper,
@@ -258,9 +258,9 @@ def test_sessions_and_children_are_ordered(path: Path) -> None:
             assert backend.write([Write(one, turns(1), True)]) == [None]
         assert [one.id for one in backend.sessions()] == sorted(ids)
         assert [one.id for one in backend.children("p")] == sorted(ids)[1:]
-        for one in backend.sessions():
-            assert one.revision == backend.revision(one.id)
-            assert (one.problem, one.header is None) == ("", False)
+        for listed in backend.sessions():
+            assert listed.revision == backend.revision(listed.id)
+            assert (listed.problem, listed.header is None) == ("", False)
 
 
 def test_children_are_found_by_an_index(path: Path) -> None:

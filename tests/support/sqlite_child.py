@@ -1,4 +1,4 @@
-"""Processes that use, hold or lose a store; see ``support.sqlite_stores.Child``."""
+"""Processes that use, hold or lose a store; see ``support.sqlite_processes``."""
 
 from __future__ import annotations
 
@@ -153,13 +153,15 @@ def kill(*_: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "hold": hold,
+    "append": append,
+    "die": die,
+    "die_in_commit": die_in_commit,
+    "fill": fill,
+    "leave_log": leave_log,
+    "fork": fork,
+}
+
 if __name__ == "__main__":
-    {
-        "hold": hold,
-        "append": append,
-        "die": die,
-        "die_in_commit": die_in_commit,
-        "fill": fill,
-        "leave_log": leave_log,
-        "fork": fork,
-    }[sys.argv[1]](*sys.argv[2:])
+    COMMANDS[sys.argv[1]](*sys.argv[2:])

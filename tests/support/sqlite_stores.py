@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final
-
-import pytest
+from typing import Any
 
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
 from nestling.session.sqlite_backend_io import SqliteBackend
 from nestling.session.store_backend import Held, Write
-from support.processes import Lines
 from support.session_logs import LogWriter
-
-_TESTS: Final = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where a store is to be; nothing is there."""
-    return tmp_path / "store.db"
 
 
 @contextmanager
@@ -103,41 +89,3 @@ def print_of(path: Path) -> dict[str, str]:
         for found in path.parent.iterdir()
         if found.is_file()
     }
-
-
-class Child:
-    """An exec'd process of ``support.sqlite_child``: told by lines, tells by lines."""
-
-    def __init__(self, *arguments: str | Path) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(_TESTS)}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.sqlite_child", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-        )
-        assert self.process.stdout is not None
-        self.lines = Lines(self.process.stdout.fileno())
-
-    def tell(self, line: str = "go") -> None:
-        """Let it go on."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(line.encode() + b"\n")
-        self.process.stdin.flush()
-
-    def end(self) -> int:
-        """Wait for its end; return its exit code."""
-        self.process.communicate(timeout=50)
-        return self.process.returncode
-
-
-@contextmanager
-def child(*arguments: str | Path) -> Iterator[Child]:
-    """A process that is gone at the end, whatever happens."""
-    made = Child(*arguments)
-    try:
-        yield made
-    finally:
-        if made.process.poll() is None:
-            made.process.kill()
-        made.process.communicate()

@@ -289,8 +289,8 @@ def _check(connection: sqlite3.Connection, store: str) -> None:
 def _use_log(connection: sqlite3.Connection, store: str, deadline: float) -> None:
     """Switch to WAL, waiting for others until the deadline.
 
-    The switch itself fails at once if another connection reads. To begin a transaction
-    alone waits for all others, at SQLite's own pace, so that is what paces this.
+    The switch waits for readers by itself, but fails at once if another connection is
+    writing. To begin a transaction alone waits for that one, too, at SQLite's own pace.
     """
     while value_of(connection, "journal_mode") != b"wal":
         try:

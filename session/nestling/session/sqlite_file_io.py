@@ -32,6 +32,7 @@ OLDEST_LIBRARY: Final = (3, 37, 0)
 """The first SQLite that knows STRICT tables."""
 
 _CREATES: Final = ("create_sessions", "create_sessions_by_parent", "create_events")
+_HEAD_BYTES: Final = 100
 _UNSAFE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -226,10 +227,14 @@ def _unlocked(path: str, store: str) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         if code_of(error) == sqlite3.SQLITE_NOTADB:
-            raise UnsupportedError(
-                f"{store}: found no SQLite database, expected a store of Nestling"
-            ) from None
+            raise _no_database(store) from None
         raise StoreError(f"{store}: cannot look into it: {error}") from None
+
+
+def _no_database(store: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{store}: found no SQLite database, expected a store of Nestling"
+    )
 
 
 def _head_of_file(path: str, store: str) -> Head:
@@ -239,6 +244,9 @@ def _head_of_file(path: str, store: str) -> Head:
 
 def _is_blank(head: Head, path: str, store: str, busy_seconds: float) -> bool:
     if head.is_blank:
+        # SQLite takes a file of one byte for an empty one.
+        if 0 < os.stat(path).st_size < _HEAD_BYTES:
+            raise _no_database(store)
         with _unlocked(path, store) as connection:
             check_empty(connection, store)
         # A store's head is never in its log only: it is written before there is one.
