@@ -207,3 +207,21 @@ def test_messages_that_no_call_made_are_not_refused() -> None:
     replaced = {"surfaceOp": {"op": "replace", "start": 2, "end": 2}}
     told = {"message": {"content": [{"type": "text", "text": "rewritten"}]}}
     assert _kinds(log.add("assistant/message", told, **replaced)) == []
+
+
+def test_what_no_model_wrote_is_no_part_of_the_script() -> None:
+    """Fault A11: a stand-in closes a dead session, with a call before it or without."""
+    stand_in = {
+        "id": "m",
+        "role": "assistant",
+        "content": [{"type": "text", "text": "the session has ended"}],
+        "source": {"kind": "host"},
+    }
+    data = {"turn": 1, "step": 1, "message": stand_in}
+    log = Log("s").turn("hi").add("assistant/message", data, surfaceOp="append")
+    assert list(derive_script(log.end().recording())) == []
+    log = Log("s").turn("hi").say("one")
+    log.add("assistant/message", data, surfaceOp="append").end()
+    assert [call.entry.chunks for call in derive_script(log.recording())] == [
+        tuple(text_chunks("one"))
+    ]

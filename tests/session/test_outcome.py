@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nestling.session.boundary import own_events
@@ -52,6 +54,64 @@ def test_the_output_is_the_last_message_that_is_not_empty() -> None:
     found = outcome(log.events)
     assert found.output == [text_block("se"), call_block("c"), text_block("cond")]
     assert found.text == "second"
+
+
+_DEAD = "API Error: the connection was lost"
+
+
+def _closed_by(source: JsonObject, **data: Any) -> LogWriter:
+    """A turn that a model has answered, and that something else speaks last in."""
+    log = LogWriter()
+    log.start_turn()
+    log.start_step()
+    log.chunks(delta("said"), finish())
+    log.assistant(text_block("said"))
+    message = {
+        "id": "m",
+        "role": "assistant",
+        "content": [text_block(_DEAD)],
+        "source": source,
+    }
+    place = {"turn": 1, "step": 1}
+    data = {**place, "message": message, **data}
+    log.add("assistant/message", data, surfaceOp="append")
+    log.end_turn()
+    return log
+
+
+_MODEL = {"kind": "model", "provider": "p", "model": "m"}
+_NOTHING = {"inputTokens": 0, "outputTokens": 0}
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "text"),
+    [
+        (_MODEL, {}, _DEAD),
+        ({}, {}, _DEAD),
+        ({"kind": "plugin"}, {}, "said"),
+        ({"kind": "host"}, {"usage": {"inputTokens": 1, "outputTokens": 1}}, "said"),
+        (_MODEL, {"synthetic": True, "usage": _NOTHING}, "said"),
+        (_MODEL, {"synthetic": True}, "said"),
+        (_MODEL, {"synthetic": True, "usage": {**_NOTHING, "outputTokens": 1}}, _DEAD),
+        (_MODEL, {"synthetic": False, "usage": _NOTHING}, _DEAD),
+        (_MODEL, {"usage": _NOTHING}, _DEAD),
+    ],
+)
+def test_what_no_model_wrote_is_not_what_a_session_came_to(
+    source: JsonObject, data: JsonObject, text: str
+) -> None:
+    """Fault A11: a synthetic tail mistaken for an answer."""
+    found = outcome(_closed_by(source, **data).events)
+    assert found == ("completed", [text_block(text)])
+
+
+def test_a_session_in_which_no_model_spoke_came_to_nothing() -> None:
+    """Fault A11: the stand-in is no fallback either."""
+    log = _closed_by({"kind": "host"})
+    events = [event for event in log.events if event.type != "assistant/chunk"]
+    own = [event for event in events if event.data.get("message", {}).get("id") != "a4"]
+    assert len(own) == len(log.events) - 3
+    assert outcome(own).output == []
 
 
 def test_without_a_message_the_output_is_the_text_so_far() -> None:

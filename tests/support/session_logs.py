@@ -101,9 +101,9 @@ class LogWriter:
         data = {**self._place(), "message": message}
         return self.add("assistant/message", data, surfaceOp="append")
 
-    def tool_call(self, call_id: str) -> int:
+    def tool_call(self, call_id: str, name: str = "bash") -> int:
         """Log that a tool starts."""
-        data = {"callId": call_id, "name": "bash", "arguments": "{}"}
+        data = {"callId": call_id, "name": name, "arguments": "{}"}
         return self.add("tool/call", {**self._place(), **data})
 
     def tool_result(self, call_id: str, call_seq: int) -> int:

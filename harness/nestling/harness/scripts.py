@@ -19,6 +19,7 @@ from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
 from nestling.session.fold import STOP
 from nestling.session.jsontext import Json, JsonObject
+from nestling.session.outcome import is_models
 from nestling.session.reading import Recording
 from nestling.session.turns import TurnTracker
 
@@ -238,9 +239,12 @@ def _refuse_messages_without_calls(recording: Recording, own: Sequence[Event]) -
 def _is_answer(event: Event) -> bool:
     """Tell whether an assistant message is what a call came to.
 
-    A surface replacement is a rewritten message, which no call of this log made.
+    A surface replacement is a rewritten message, which no call of this log made, and
+    a stand-in that no model wrote was no call at all.
     """
     if type(event.surface_op) is dict or type(event.data) is not dict:
         return False
     message: Json = event.data.get("message", event.data)
-    return type(message) is dict and bool(message.get("content"))
+    if type(message) is not dict or not message.get("content"):
+        return False
+    return is_models(event)

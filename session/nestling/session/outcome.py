@@ -22,8 +22,8 @@ class Outcome(NamedTuple):
 
     Attributes:
         stop_reason: ``completed, aborted, error, max-tokens`` or ``refusal``.
-        output: content blocks of the last non-empty own assistant message; else the
-            session's own text so far; else nothing.
+        output: content blocks of the last non-empty own message that a model wrote;
+            else the session's own text so far; else nothing.
     """
 
     stop_reason: str
@@ -38,6 +38,27 @@ class Outcome(NamedTuple):
 def outcome(own: Sequence[Event]) -> Outcome:
     """Return the outcome of a session, given the events it did not inherit."""
     return Outcome(_stop_reason(own), _output(own))
+
+
+def is_models(event: Event) -> bool:
+    """Tell whether an assistant message is a model's, and no stand-in for one.
+
+    Some writers close a dead session with a message of their own making: of another
+    source than a model, or marked synthetic and with no tokens used. Nobody said it.
+    Messages older than sources, which name none, are a model's.
+    """
+    message: JsonObject = event.data.get("message", event.data)
+    source = message.get("source")
+    kind = source.get("kind", "model") if type(source) is dict else "model"
+    return kind == "model" and not _is_synthetic(event.data)
+
+
+def _is_synthetic(data: JsonObject) -> bool:
+    if data.get("synthetic") is not True:
+        return False
+    usage = data.get("usage")
+    used = usage if type(usage) is dict else {}
+    return not any(used.get(key) for key in ("inputTokens", "outputTokens"))
 
 
 def _is_text(block: JsonObject) -> bool:
@@ -55,8 +76,10 @@ def _stop_reason(own: Sequence[Event]) -> str:
 
 def _output(own: Sequence[Event]) -> list[JsonObject]:
     for event in reversed(own):
-        if event.type == "assistant/message" and event.data["message"]["content"]:
-            content: list[JsonObject] = event.data["message"]["content"]
+        if event.type != "assistant/message" or not is_models(event):
+            continue
+        content: list[JsonObject] = event.data["message"]["content"]
+        if content:
             return content
     text = joined("".join(_deltas(own)))
     return [{"type": "text", "text": text}] if text else []

@@ -16,7 +16,7 @@ from nestling.session.delegation import DELEGATION_TOOLS, delegation_result
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
-from nestling.session.outcome import outcome
+from nestling.session.outcome import is_models, outcome
 from nestling.session.repair import OpenCall, open_calls
 
 SUBAGENT_INTERRUPTED: Final = "SUBAGENT_INTERRUPTED"
@@ -80,7 +80,8 @@ def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
     Args:
         call: the call.
         child: the header of the session that it made.
-        events: that session's log, its interrupted turn closed.
+        events: that session's log; whether its interrupted turn is closed is all one,
+            so nobody needs to know what its own children came to.
     """
     own = own_events(events, child.seed_length)
     result = delegation_result(outcome(own))
@@ -93,7 +94,7 @@ def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
 
 
 def _interruption(child: Header, own: Sequence[Event]) -> Iterator[str]:
-    done = sum(event.type == "assistant/message" for event in own)
+    done = sum(e.type == "assistant/message" and is_models(e) for e in own)
     yield (
         "Error: the subagent was interrupted before it had finished, after "
         f"{done} model call{'' if done == 1 else 's'}. What it did is done; its session "

@@ -138,7 +138,8 @@ class _OpenTurn:
 
 def open_calls(events: Iterable[Event]) -> list[OpenCall]:
     """Return the calls that the open turn of a log has left without results."""
-    return _tail(events).pending
+    tail = _tail(events)
+    return [] if tail.turn is None else tail.pending
 
 
 def closers(

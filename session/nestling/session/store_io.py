@@ -348,7 +348,9 @@ class SessionStore:
         """
         with self._lock:
             self._require_open()
-            return self._inspected(self._held(session_id))
+            held, is_live = self._seen(session_id)
+            self._check(held)
+            return _stored(held, () if is_live else self._closers(held), is_live)
 
     def read_from(self, session_id: str, seq: int) -> list[Event]:
         """Return the stored events from `seq` on, unrepaired; none past the end.
@@ -415,6 +417,18 @@ class SessionStore:
             raise self._not_found(session_id)
         return held
 
+    def _seen(self, session_id: str) -> tuple[Held, bool]:
+        """Return a session, and whether somebody was writing it as it stood there.
+
+        Its writer may end the turn and let it go after it was read here. Then it is
+        read again: nothing of it was cut off.
+        """
+        while True:
+            held = self._held(session_id)
+            is_live = self.is_live(session_id)
+            if is_live or self._backend.revision(session_id) == held.revision:
+                return held, is_live
+
     def _repaired(self, session_id: str) -> Stored:
         """Commit the repair of a session whose lease is held."""
         held = self._held(session_id)
@@ -426,36 +440,27 @@ class SessionStore:
             held = held._replace(revision=revision)
         return _stored(held, closing)
 
-    def _inspected(self, held: Held, above: frozenset[str] = frozenset()) -> Stored:
-        self._check(held)
-        if self.is_live(held.header.id):
-            return _stored(held, (), is_live=True)
-        return _stored(held, self._closers(held, above))
-
-    def _closers(self, held: Held, above: frozenset[str] = frozenset()) -> list[Event]:
-        """Return what closes a session; its children's logs say what they came to.
-
-        Args:
-            held: the session.
-            above: the ids of those whose children are being asked; headers may lie.
-        """
+    def _closers(self, held: Held) -> list[Event]:
+        """Return what closes a session; its children's logs say what they came to."""
         calls = open_delegations(held.events)
         children = self._backend.children(held.header.id) if calls else []
-        above |= {held.header.id}
         results = {}
         for call, child in made_by(calls, children):
-            found = None if child.id in above else self._child_events(child, above)
-            if found is not None:
-                results[call] = told(call, child, found)
+            events = self._child_events(child)
+            if events is not None:
+                results[call] = told(call, child, events)
         return closers(held.events, results)
 
-    def _child_events(self, child: Header, above: frozenset[str]) -> list[Event] | None:
-        """Return what a child will have come to; None if that cannot be read."""
+    def _child_events(self, child: Header) -> list[Event] | None:
+        """Return what is stored of a child; None if that cannot be read."""
         try:
             held = self._backend.read(child.id)
-            return None if held is None else self._inspected(held, above).events
+            if held is None:
+                return None
+            self._check(held)
         except (CorruptError, UnsupportedError):
             return None
+        return held.events
 
     def _check(self, held: Held) -> None:
         named = self._named(held.header.id)
@@ -519,7 +524,7 @@ class SessionStore:
         return SessionNotFoundError(f"{self._named(session_id)} is not stored")
 
 
-def _stored(held: Held, closing: Sequence[Event], *, is_live: bool = False) -> Stored:
+def _stored(held: Held, closing: Sequence[Event], is_live: bool = False) -> Stored:
     tail = "" if held.tail is None else held.tail.problem
     events = [*held.events, *closing]
     return Stored(held.header, events, held.revision, len(closing), tail, is_live)

@@ -22,7 +22,7 @@ from nestling.session.errors import (
 )
 from nestling.session.event import Event
 from nestling.session.header import Header, header_from_row
-from nestling.session.jsontext import check, is_int0, shown
+from nestling.session.jsontext import check, copied, is_int0, shown
 from nestling.session.known_types import KNOWN_TYPES
 from nestling.session.log import check_envelope
 from nestling.session.shape import check_shape
@@ -132,7 +132,7 @@ def checked_header(header: Header) -> Header:
         row = header.row()
         check(row)
         _check_whole(row)
-        return header_from_row(row)
+        return header_from_row(copied(row))  # nobody else can change it
     except (JsonDomainError, UnreadableError) as error:
         raise AppendError(f"session {session_id!r}: {error}") from None
 
