@@ -366,6 +366,23 @@ def test_a_file_that_is_replaced_while_open_is_noticed(path: Path) -> None:
         assert path.read_bytes() == b""
 
 
+def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the opening: what was judged was another file."""
+    made(path)
+    other = path.with_name("other.db")
+    made(other)
+
+    def connect(path: str, options: str, busy_seconds: float) -> sqlite3.Connection:
+        other.replace(path)
+        return sqlite_file_io.connect(path, options, busy_seconds)
+
+    monkeypatch.setattr(sqlite_connection_io, "connect", connect)
+    with opened(path) as backend, pytest.raises(StoreError, match="was replaced while"):
+        backend.read("s")
+
+
 # --- while it is open ---------------------------------------------------------------
 
 

@@ -82,11 +82,6 @@ class StoreConnection:
         self._connection.executemany(statements()[name], rows)
 
     @property
-    def is_in_transaction(self) -> bool:
-        """Whether SQLite has not rolled everything back by itself."""
-        return self._connection.in_transaction
-
-    @property
     def _connection(self) -> sqlite3.Connection:
         assert self._open is not None, "a transaction opens the connection"
         return self._open.connection
