@@ -59,6 +59,7 @@ class Overview(NamedTuple):
         state: ``live`` while somebody writes it; ``damaged`` or ``unsupported`` if it
             cannot be loaded; ``open`` if its last turn is; ``new`` without a turn of its
             own; else why its last turn ended: ``completed, aborted, interrupted`` ...
+        closers: how many events would close that turn.
         note: what is wrong with it, or "".
         text: the last that it said.
     """
@@ -73,6 +74,7 @@ class Overview(NamedTuple):
     turns: int
     calls: int
     state: str
+    closers: int
     note: str
     text: str
 
@@ -91,6 +93,7 @@ class Overview(NamedTuple):
             "turns": self.turns,
             "calls": self.calls,
             "state": self.state,
+            "closers": self.closers,
             "problem": self.note or None,
             "output": self.text,
         }
@@ -122,6 +125,7 @@ def overview(read: Read, path: str | None) -> Overview:
         turns=sum(event.type == "turn/start" for event in told),
         calls=_calls(told),
         state=_state(read, told),
+        closers=read.closers,
         note=note,
         text=outcome(told).text,
     )

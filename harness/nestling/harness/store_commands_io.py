@@ -17,7 +17,7 @@ from nestling.harness.replay_report import counted
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import shown
 from nestling.harness.session_report import session_text
-from nestling.harness.tree_report import Drawn, sessions_text, trees_text
+from nestling.harness.tree_report import Drawn, rebased, sessions_text, trees_text
 from nestling.session.errors import (
     SessionNotFoundError,
     StoreError,
@@ -126,58 +126,61 @@ def show(where: str, session_id: str | None, *, as_json: bool) -> Result:
     """
     if not _is_address(where):
         return _show_scenario(where, session_id, as_json=as_json)
+    one = None
     with _opened(where) as store:
         listed = _listed(store, session_id)
         headers = [each.header for each in listed if each.header is not None]
         found = places(headers)
+        base = None
         if session_id is not None:
             wanted = below(session_id, headers)
             listed = [each for each in listed if each.id in wanted]
-        drawn = {
-            read.id: _drawn(read, found.get(read.id)) for read in _reads(store, listed)
-        }
-        order = [each for each in found if each in drawn]
-        order += [each for each in drawn if each not in found]
-        trees = [
-            [drawn[each] for each in tree]
-            for _, tree in groupby(order, lambda each: _top(found.get(each), each))
-        ]
-        if session_id is None:
-            return _trees(trees, as_json=as_json)
-        one = next(each for each in listed if each.id == session_id)
-        read = _read(store, one)
-    if read is None:
+            base = found[session_id].path if session_id in found else None
+        drawn: dict[str, Drawn] = {}
+        for read in _reads(store, listed):
+            drawn[read.id] = _drawn(read, found.get(read.id), base)
+            one = read if read.id == session_id else one
+    order = [each for each in found if each in drawn]
+    order += [each for each in drawn if each not in found]
+    trees = [
+        [drawn[each] for each in tree]
+        for _, tree in groupby(order, lambda each: _top(found.get(each), each))
+    ]
+    if session_id is None:
+        return _trees(trees, as_json=as_json)
+    if one is None:
         raise SessionNotFoundError(f"{where} holds no session {session_id!r} any more")
-    return _detail(trees, read, as_json=as_json)
+    return _detail(trees, one, as_json=as_json)
 
 
 def _top(place: Place | None, session_id: str) -> str:
     return session_id if place is None else place.top
 
 
-def _drawn(read: Read, place: Place | None) -> Drawn:
+def _drawn(read: Read, place: Place | None, base: str | None) -> Drawn:
     if place is None:
-        return Drawn(None, False, overview(read, None))
+        return Drawn(None, overview(read, None))
     path = place.path if place.is_rooted else None
-    return Drawn(place.path, place.is_rooted, overview(read, path))
+    return Drawn(rebased(place.path, base), overview(read, path))
 
 
 def _show_scenario(where: str, session_id: str | None, *, as_json: bool) -> Result:
     scenario = load_scenario(where)
     reads = recorded_reads(scenario)
     if session_id is None:
-        tree = [_recorded(read, path, kind) for read, path, kind in reads]
+        tree = [_recorded(*each, None) for each in reads]
         return _trees([tree], as_json=as_json)
-    read = next((read for read, _, _ in reads if read.id == session_id), None)
-    if read is None:
+    found = [(read, path) for read, path, _ in reads if read.id == session_id]
+    if not found:
         raise SessionNotFoundError(f"{where}: no session {session_id!r} is recorded")
+    one, base = found[0]
     wanted = below(session_id, (r.header for r, _, _ in reads if r.header is not None))
-    tree = [_recorded(*each) for each in reads if each[0].id in wanted]
-    return _detail([tree], read, as_json=as_json)
+    tree = [_recorded(*each, base) for each in reads if each[0].id in wanted]
+    return _detail([tree], one, as_json=as_json)
 
 
-def _recorded(read: Read, path: str | None, kind: str) -> Drawn:
-    return Drawn(path, path is not None, overview(read, path)._replace(kind=kind))
+def _recorded(read: Read, path: str | None, kind: str, base: str | None) -> Drawn:
+    return Drawn(rebased(path, base), overview(read, path)._replace(kind=kind))
 
 
 def _trees(trees: Sequence[Sequence[Drawn]], *, as_json: bool) -> Result:
@@ -273,8 +276,7 @@ def _write(path: Path, content: bytes, *, may_replace: bool) -> None:
         if may_replace:
             os.replace(temporary, path)
         else:
-            # A link, unlike a rename, does not take the place of what came meanwhile.
-            os.link(temporary, path)
+            _link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
@@ -282,6 +284,18 @@ def _write(path: Path, content: bytes, *, may_replace: bool) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file its name, which nothing may have; a rename would take it away."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # not every file system has links
+        if os.path.lexists(path):
+            raise
+        os.replace(temporary, path)
 
 
 # --- verify ------------------------------------------------------------------------

@@ -18,13 +18,18 @@ class Drawn(NamedTuple):
 
     Attributes:
         path: its path below what its tree begins with; None if no place is known.
-        is_rooted: that is a root.
         overview: what is said of it.
     """
 
     path: str | None
-    is_rooted: bool
     overview: Overview
+
+
+def rebased(path: str | None, base: str | None) -> str | None:
+    """Return a path below a session as the path below `base`, which is on the way."""
+    if path is None or base is None or base == ROOT:
+        return path
+    return path.removeprefix(base) or ROOT
 
 
 def trees_text(trees: Iterable[Sequence[Drawn]]) -> str:
@@ -40,8 +45,9 @@ def _labelled(tree: Sequence[Drawn]) -> Iterator[tuple[Drawn, str]]:
     for drawn in tree:
         if drawn.path is None:
             yield drawn, "(no path)"
-        elif drawn.path == ROOT and not drawn.is_rooted:
-            yield drawn, "(no root)"
+        elif drawn.path == ROOT:
+            path = drawn.overview.path
+            yield drawn, "(no root)" if path is None else shown(path)
         else:
             yield drawn, labels[drawn.path]
 
@@ -72,7 +78,7 @@ def _sizes(told: Overview) -> list[str]:
 
 def _last(told: Overview) -> str:
     parts = []
-    if told.state == "open":
+    if told.closers:
         parts.append("(load closes it)")
     if told.note:
         parts.append(shown(told.note))
