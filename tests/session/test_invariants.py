@@ -8,18 +8,24 @@ from typing import Any
 
 import pytest
 
-from nestling.session.digest import seed_digest
 from nestling.session.event import Event, event_from_content
 from nestling.session.header import Header
 from nestling.session.invariants import Finding, log_findings
 from nestling.session.jsonl_io import read_file
 from nestling.session.jsontext import JsonObject
-from nestling.session.lineage_invariants import imprint, lineage_findings
-from nestling.session.reading import Recording
 from nestling.session.repair import closers
 from support.corpus import dsh_logs, needs_corpus
 from support.examples import FOLDER
-from support.session_logs import LogWriter, call_block, delta, finish, text_block
+from support.session_logs import (
+    LogWriter,
+    answered,
+    call_block,
+    delta,
+    edited,
+    finish,
+    forked,
+    text_block,
+)
 
 ROOT = Header("s", 1, {})
 
@@ -44,36 +50,10 @@ def _with_tools() -> LogWriter:
     return log
 
 
-def _answered(turns: int = 1) -> LogWriter:
-    log = LogWriter()
-    for _ in range(turns):
-        log.answered_turn("hi", "ho")
-    return log
-
-
-def _fork(**header: Any) -> tuple[Header, LogWriter]:
-    """A fork child that inherited one turn of eight events."""
-    log = _answered()
-    digest = seed_digest(log.events)
-    fields = {"parentSession": "p", "seedLength": 8, "seedDigest": digest, **header}
-    log.add("session/end-seed", {})
-    log.answered_turn("and", "so")
-    return Header("f", 2, fields), log
-
-
 def _found(
     events: Sequence[Event], header: Header = ROOT, **options: bool
 ) -> list[Finding]:
     return list(log_findings(header, events, **options))
-
-
-def _edited(events: Sequence[Event], seq: int, **changes: Any) -> list[Event]:
-    """Return a log with the data of one event changed."""
-    edited = list(events)
-    content = edited[seq].content()
-    content["data"] = {**content["data"], **changes}
-    edited[seq] = event_from_content(content, seq, edited[seq].time)
-    return edited
 
 
 def _without(events: Sequence[Event], *seqs: int) -> list[Event]:
@@ -101,7 +81,7 @@ def _aborted() -> list[Event]:
 
 
 def _compacted() -> list[Event]:
-    log = _answered(2)
+    log = answered(2)
     nodes = [e.seq for e in log.events if e.surface_op is not None][:2]
     replaces = {"op": "replace", "start": nodes[0], "end": nodes[1]}
     message = {**log.events[nodes[0]].data, "id": "summary"}
@@ -140,7 +120,7 @@ def _retried() -> list[Event]:
 
 SOUND: dict[str, Sequence[Event]] = {
     "nothing": [],
-    "turns": _answered(3).events,
+    "turns": answered(3).events,
     "tools": _with_tools().events,
     "an interrupted turn": _interrupted(),
     "an aborted call": _aborted(),
@@ -155,15 +135,15 @@ def test_a_sound_log(name: str) -> None:
     assert _found(SOUND[name]) == []
 
 
-def test_a_sound_fork() -> None:
-    header, log = _fork()
+def test_a_soundforked() -> None:
+    header, log = forked()
     assert _found(log.events, header) == []
 
 
 def test_time_may_go_backwards() -> None:
     events = [
         event_from_content(event.content(), event.seq, 9000 - event.seq)
-        for event in _answered().events
+        for event in answered().events
     ]
     assert _found(events) == []
 
@@ -204,7 +184,7 @@ def _told(kind: str, data: Any, **fields: Any) -> Callable[[], list[Event]]:
     """A sound log with one more event, outside of its turns."""
 
     def made() -> list[Event]:
-        log = _answered()
+        log = answered()
         log.add(kind, data, **fields)
         return log.events
 
@@ -246,7 +226,7 @@ def _results(*changes: JsonObject) -> list[Event]:
 
 PLACE = {"turn": 1, "step": 1}
 TOOLS = _with_tools().events
-PLAIN = _answered(2).events
+PLAIN = answered(2).events
 CITED = {"surfaceOp": "append", "sourceEventSeqs": [0]}
 NO_ID = {**call_block("c"), "id": ""}
 NO_NAME = {**call_block("c"), "name": ""}
@@ -258,12 +238,12 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["found seq 9", "expected 8"],
     ),
     "first turn": (
-        lambda: _edited(PLAIN[:1], 0, turn=2),
+        lambda: edited(PLAIN[:1], 0, turn=2),
         0,
         ["found turn 2", "expected 1"],
     ),
     "turn skipped": (
-        lambda: _edited(PLAIN, 8, turn=3),
+        lambda: edited(PLAIN, 8, turn=3),
         8,
         ["found turn 3", "expected 2"],
     ),
@@ -278,7 +258,7 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["turn 2 ends, expected an open turn"],
     ),
     "end of another turn": (
-        lambda: _edited(PLAIN, 7, turn=5),
+        lambda: edited(PLAIN, 7, turn=5),
         7,
         ["turn 5 ends, expected the end of 1"],
     ),
@@ -293,12 +273,12 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["step 1 of turn 2 starts", "expected an open turn"],
     ),
     "step of another turn": (
-        lambda: _edited(PLAIN, 1, turn=7),
+        lambda: edited(PLAIN, 1, turn=7),
         1,
         ["step 1 of turn 7 starts", "expected turn 1"],
     ),
     "step skipped": (
-        lambda: _edited(TOOLS, 11, step=3),
+        lambda: edited(TOOLS, 11, step=3),
         11,
         ["found step 3", "expected 2"],
     ),
@@ -308,12 +288,12 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["step 2 starts while step 1 is open"],
     ),
     "end of another step": (
-        lambda: _edited(PLAIN, 6, step=2),
+        lambda: edited(PLAIN, 6, step=2),
         6,
         ["step 2 of turn 1 ends", "expected turn 1, step 1"],
     ),
     "chunk of another step": (
-        lambda: _edited(PLAIN, 3, step=2),
+        lambda: edited(PLAIN, 3, step=2),
         3,
         ["assistant/chunk of turn 1, step 2", "expected turn 1, step 1"],
     ),
@@ -390,7 +370,7 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["this model call has no finish when its message is logged"],
     ),
     "no finish at the end": (
-        lambda: _edited(_aborted(), 4, reason={"kind": "completed"}),
+        lambda: edited(_aborted(), 4, reason={"kind": "completed"}),
         2,
         ["this model call has no finish", 'ends "completed"'],
     ),
@@ -440,12 +420,12 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         ["tool/result replaces, expected an open turn"],
     ),
     "shape": (
-        lambda: _edited(PLAIN, 2, id=""),
+        lambda: edited(PLAIN, 2, id=""),
         2,
         ["user/message: message id must be a non-empty string"],
     ),
     "no source": (
-        lambda: _edited(PLAIN, 2, source={}),
+        lambda: edited(PLAIN, 2, source={}),
         2,
         ["user/message: source.kind must be some text, found null"],
     ),
@@ -516,7 +496,7 @@ def test_the_turn_of_a_live_session_may_be_open() -> None:
 
 
 def test_a_malformed_turn_is_one_finding_and_not_many() -> None:
-    events = _edited(PLAIN, 0, turn="one")
+    events = edited(PLAIN, 0, turn="one")
     assert [finding.seq for finding in _found(events)] == [0]
 
 
@@ -524,18 +504,18 @@ def test_a_malformed_turn_is_one_finding_and_not_many() -> None:
 
 
 def _other_digest() -> tuple[Header, Sequence[Event]]:
-    header, log = _fork(seedDigest="0" * 64)
+    header, log = forked(seedDigest="0" * 64)
     return header, log.events
 
 
 def _at(length: int) -> tuple[Header, Sequence[Event]]:
-    header, log = _fork(seedLength=length, seedDigest=None)
+    header, log = forked(seedLength=length, seedDigest=None)
     return header.with_fields(seedDigest=None), log.events
 
 
 def _unmarked(*marks: int) -> tuple[Header, Sequence[Event]]:
     """A fork with the mark at these places of its own events instead."""
-    header, log = _fork()
+    header, log = forked()
     own = [event.content() for event in log.events[9:]]
     for mark in marks:
         own.insert(mark, {"type": "session/end-seed", "data": {}})
@@ -560,12 +540,12 @@ BOUNDARIES: dict[
     "a late mark": (lambda: _unmarked(1), 9, ["another session/end-seed", "event 8"]),
     "two marks": (lambda: _unmarked(0, 0), 9, ["another session/end-seed"]),
     "a mark without a seed": (
-        lambda: (ROOT, _fork()[1].events),
+        lambda: (ROOT, forked()[1].events),
         8,
         ["session/end-seed in a session without a seed"],
     ),
     "a spawn with a seed": (
-        lambda: (_fork(spawnedBy=DELEGATED)[0], _fork()[1].events),
+        lambda: (forked(spawnedBy=DELEGATED)[0], forked()[1].events),
         None,
         ["spawnedBy.context is spawn", "seedLength is 8"],
     ),
@@ -583,166 +563,3 @@ def test_a_boundary_that_cannot_be(name: str) -> None:
     header, events = build()
     found = [finding for finding in _found(events, header) if finding.seq == seq]
     assert any(all(fact in f.line for fact in facts) for f in found), found
-
-
-# --- the tree --------------------------------------------------------------------
-
-
-def _parent() -> tuple[Header, Sequence[Event]]:
-    """Two turns; the second delegates in its first step, by blocks 1 and 2."""
-    log = _answered()
-    log.start_turn()
-    log.start_step()
-    log.chunks(delta("x"), finish("tool-calls"))
-    log.assistant(
-        text_block("x"),
-        call_block("c1", "subagent"),
-        call_block("c2", "subagent_fork"),
-        call_block("c3", "research"),
-    )
-    seqs = {call_id: log.tool_call(call_id) for call_id in ("c1", "c2", "c3")}
-    for call_id, seq in seqs.items():
-        log.tool_result(call_id, seq)
-    log.end_step()
-    log.end_turn()
-    return Header("p", 1, {"delegationDepth": 0}), log.events
-
-
-def _child(
-    block: int | None = 1, call_id: str = "c1", context: str = "spawn", **fields: Any
-) -> tuple[Header, Sequence[Event]]:
-    stated = {"turn": 2, "step": 1, "context": context, "callId": call_id}
-    if block is not None:
-        stated["block"] = block
-    header = {
-        "parentSession": "p",
-        "delegationDepth": 1,
-        "spawnedBy": {**stated, **fields.pop("spawnedBy", {})},
-        **fields,
-    }
-    return Header(fields.pop("id", "c"), 2, header), _answered().events
-
-
-def _forked(**fields: Any) -> tuple[Header, Sequence[Event]]:
-    header, _ = _child(2, "c2", "fork", **{"seedLength": 8, **fields})
-    return header, _fork()[1].events
-
-
-def _tree(*sessions: tuple[Header, Sequence[Event]]) -> list[Finding]:
-    headers = [header for header, _ in sessions]
-    imprints = {header.id: imprint(header, events, 99) for header, events in sessions}
-    return list(lineage_findings(headers, imprints.keys(), imprints))
-
-
-def _told_otherwise() -> tuple[Header, Sequence[Event]]:
-    header, events = _forked()
-    return header, _edited(events, 2, id="other")
-
-
-TREES: dict[
-    str, tuple[Callable[[], tuple[Header, Sequence[Event]]], int | None, list[str]]
-] = {
-    "depth": (lambda: _child(delegationDepth=2), None, ["is 2, expected 1"]),
-    "seed": (_told_otherwise, 2, ['not event 2 of its parent "p"']),
-    "seed beyond": (
-        lambda: (_forked(seedLength=40)[0], _answered(6).events),
-        None,
-        ["seedLength is 40, but its parent", "events; expected a prefix"],
-    ),
-    "no turn": (
-        lambda: _child(None, spawnedBy={"turn": 9}),
-        None,
-        ["names turn 9, step 1, expected a step"],
-    ),
-    "no block": (lambda: _child(7), None, ["block 7, expected a tool call"]),
-    "text block": (lambda: _child(0), None, ["block 0, expected a tool call"]),
-    "another call": (
-        lambda: _child(1, "c9"),
-        None,
-        ['callId "c9", expected "c1"'],
-    ),
-    "another context": (
-        lambda: _child(2, "c2", "spawn"),
-        None,
-        ["context spawn, expected fork of subagent_fork"],
-    ),
-    "its own parent": (
-        lambda: _child(parentSession="c"),
-        None,
-        ['circle ("c")', "expected it to lead to a root"],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TREES)
-def test_a_child_that_does_not_fit(name: str) -> None:
-    build, seq, facts = TREES[name]
-    child = build()
-    found = [f for f in _tree(_parent(), child) if f.seq == seq]
-    assert any(all(fact in f.line for fact in facts) for f in found), found
-    assert all(finding.session == "c" for finding in found)
-
-
-def test_children_that_fit() -> None:
-    by_code, events = _child(3, "c3", "fork")
-    children = [
-        _child(),
-        (Header("f", 2, _forked()[0].fields), _forked()[1]),
-        (Header("d", 2, by_code.fields), events),
-        (Header("e", 2, _child(None)[0].fields), events),
-        (Header("copy", 2, {"parentSession": "p", "delegationDepth": 0}), events),
-    ]
-    assert _tree(_parent(), *children) == []
-
-
-def test_a_call_that_was_never_begun() -> None:
-    header, events = _parent()
-    begun = [e for e in events if e.type != "tool/call"]
-    moved = [event_from_content(e.content(), n, 0) for n, e in enumerate(begun)]
-    (found,) = _tree((header, moved), _child())
-    assert "expected a tool/call of that block" in found.line
-
-
-def test_two_children_at_one_path() -> None:
-    other = Header("d", 3, _child()[0].fields)
-    (found,) = _tree(_parent(), _child(), (other, _answered().events))
-    assert found.line == (
-        'session "d": it is at t2s1b1 below its parent "p", as is session "c"; '
-        "expected one at each"
-    )
-
-
-def test_a_circle_is_told_once() -> None:
-    headers = [Header(i, 1, {"parentSession": p}) for i, p in ("ab", "bc", "ca", "da")]
-    (found,) = _tree(*((header, []) for header in headers))
-    assert 'circle ("a", "b", "c")' in found.line
-
-
-def test_an_orphan_is_only_a_remark() -> None:
-    (found,) = _tree(_child())
-    assert found.is_remark
-    assert found.line == 'session "c": its parent "p" is not stored here'
-
-
-def test_a_parent_that_cannot_be_read_says_nothing_of_its_child() -> None:
-    header, events = _child()
-    imprints = {"c": imprint(header, events, 0)}
-    assert list(lineage_findings([header], {"c", "p"}, imprints)) == []
-
-
-def _recordings(folder: Path) -> list[Recording]:
-    return [read_file(path) for path in sorted(folder.glob("session*.jsonl"))]
-
-
-@pytest.mark.parametrize(
-    "folder", [pytest.param(p, id=p.name) for p in sorted(FOLDER.glob("[!_]*"))]
-)
-def test_every_example_is_a_sound_tree(folder: Path) -> None:
-    assert _tree(*((r.header, r.events) for r in _recordings(folder))) == []
-
-
-@needs_corpus
-def test_every_tree_of_the_corpus_is_sound() -> None:
-    for folder in sorted({path.parent for path in dsh_logs()}):
-        found = _tree(*((r.header, r.events) for r in _recordings(folder)))
-        assert found == [], folder.name

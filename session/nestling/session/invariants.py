@@ -67,7 +67,8 @@ def log_findings(
 ) -> Iterator[Finding]:
     """Yield what is wrong with one session; nothing else is looked at.
 
-    It takes time in proportion to the log, whatever that says.
+    It takes time in proportion to the log; a replacement on the surface takes as long
+    as the surface is.
 
     Args:
         header: the session's header.
