@@ -154,7 +154,7 @@ def show(
     ],
     session: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Show this session, event by event."),
+        typer.Argument(metavar="ID", help="Show this session, event by event."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -196,7 +196,7 @@ def export(
 def verify(
     store: StoreArgument,
     session: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Verify this session only.")
+        str | None, typer.Argument(metavar="ID", help="Verify this session only.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
