@@ -64,7 +64,7 @@ def test_a_child_is_created_once_the_request_is_durable() -> None:
     assert shown(kit.sync(1)) == ["Ack"]
     assert shown(peer.delegate()) == []
     # The child's header is on its way to disk before its worker starts.
-    assert shown(kit.sync()) == ["Persist", "Launch", "Ack"]
+    assert shown(kit.sync()) == ["Ack", "Persist", "Launch"]
     assert kit.has_ordered(Launch("w1", CHILD, TAPE))
     (delegation,) = kit.director.delegations
     assert (delegation.parent_id, delegation.path, delegation.depth) == (

@@ -99,7 +99,7 @@ def test_a_request_made_before_a_gap_is_filled_is_served_after_it(kit: Kit) -> N
     peer.log.add({"type": "step/start", "data": {"turn": 1, "step": 1}}, 50)
     assert shown(peer.items(1, 1, step)) == ["Nack"]
     assert shown(peer.stream()) == []
-    assert shown(peer.items(0, 2, start, step)) == ["Persist", "Chunks", "End", "Ack"]
+    assert shown(peer.items(0, 2, start, step)) == ["Persist", "Ack", "Chunks", "End"]
 
 
 @pytest.mark.parametrize(

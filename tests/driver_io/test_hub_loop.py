@@ -17,8 +17,8 @@ from nestling.driver.hub_io import Bounds, HubLoop
 from nestling.driver.instructions import HubEvent, Notice
 from nestling.driver.launcher_io import ExecLauncher
 from nestling.driver.run_io import run_tree
-from nestling.driver.store_io import Writer
 from nestling.driver.workers_io import Workers
+from nestling.driver.writer_io import StoreWriter
 from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
@@ -139,7 +139,7 @@ async def test_nothing_is_started_after_the_run_broke(
 async def test_an_endpoint_that_cannot_be_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_directory_io, "_SOCKET", "store")
+    monkeypatch.setattr(run_directory_io, "_SOCKET", "logs")
     with anyio.fail_after(20), pytest.raises(WireError, match="exists already"):
         await replay(load_scenario(MIXED))
 
@@ -147,10 +147,10 @@ async def test_an_endpoint_that_cannot_be_bound(
 async def test_a_writer_that_cannot_be_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(self: Writer, *_: object) -> None:
+    def fail(self: StoreWriter, *_: object) -> None:
         raise Planted
 
-    monkeypatch.setattr(Writer, "__init__", fail)
+    monkeypatch.setattr(StoreWriter, "__init__", fail)
     with anyio.fail_after(20), pytest.raises(Planted):
         await replay(load_scenario(MIXED))
 

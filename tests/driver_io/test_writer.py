@@ -1,71 +1,176 @@
-"""The writer: what it says is durable is on disk, and what fails fails closed."""
+"""The writer: what it says is durable is stored, and what fails fails closed."""
 
 from __future__ import annotations
 
-import errno
-import os
 import queue
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import anyio
 import pytest
 
 from nestling.driver.hub_io import Bounds
 from nestling.driver.instructions import Durable, NotDurable, Persist
-from nestling.driver.store_io import Writer
+from nestling.driver.writer_io import RunWriter, StoreWriter
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
-from nestling.session.errors import StoreError
+from nestling.session.errors import LaunchError, LeaseError, StoreError
 from nestling.session.event import Event
-from nestling.session.header import header_from_row
-from nestling.session.jsonl_io import JsonlAppender, read_file
+from nestling.session.header import Header
+from nestling.session.memory_backend import MemoryBackend
+from nestling.session.store_backend import Write
+from nestling.session.store_io import SessionStore
 from support.processes import needs_linux
 from support.runs import kinds
 from support.scenarios import MIXED
 
+NEVER = 1e6
+"""A window that no test waits for."""
+
+
+class Flaky(MemoryBackend):
+    """Fails the writes that a test says, and counts commits.
+
+    Attributes:
+        fails: says what becomes of a write, or None if it succeeds.
+        commits: the ids of the sessions of each commit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails: Callable[[Write], Exception | None] = lambda write: None
+        self.commits: list[list[str]] = []
+        self.gate: threading.Event | None = None
+
+    def write(self, writes: Sequence[Write]) -> list[StoreError | None]:
+        if self.gate is not None:
+            assert self.gate.wait(20)
+        self.commits.append([write.header.id for write in writes])
+        outcomes: list[StoreError | None] = []
+        for write in writes:
+            problem = self.fails(write)
+            if problem is not None and not isinstance(problem, StoreError):
+                raise problem
+            outcomes += [problem] if problem is not None else super().write([write])
+        return outcomes
+
+
 Outcomes = queue.SimpleQueue[Durable | NotDurable]
 
 
+class Kit:
+    """A writer, one run of it, and what that was told."""
+
+    def __init__(self, window: float = 0.0) -> None:
+        self.backend = Flaky()
+        self.store = SessionStore(self.backend)
+        self.writer = StoreWriter(self.store, window)
+        self.outcomes: Outcomes = queue.SimpleQueue()
+
+    def told(self) -> Durable | NotDurable:
+        return self.outcomes.get(timeout=20)
+
+    def stored(self, sid: int) -> list[int]:
+        return [event.seq for event in self.store.read_from(f"s{sid}", 0)]
+
+
 @contextmanager
-def _writing(folder: Path) -> Iterator[tuple[Writer, Outcomes]]:
-    outcomes: Outcomes = queue.SimpleQueue()
-    writer = Writer(folder, outcomes.put)
-    try:
-        yield writer, outcomes
-    finally:
-        writer.close()
+def writing(window: float = 0.0) -> Iterator[tuple[Kit, RunWriter]]:
+    kit = Kit(window)
+    with kit.store, kit.writer:
+        run = kit.writer.run(kit.outcomes.put)
+        yield kit, run
+        run.close()
 
 
-def _batch(sid: int, first: int, length: int, *, has_header: bool = False) -> Persist:
-    header = header_from_row(
-        {"type": "session", "version": 0, "id": f"s{sid}", "createdAt": 1}
+def batch(sid: int, first: int, length: int, *, is_new: bool = False) -> Persist:
+    header = Header(f"s{sid}", 1, {}) if is_new else None
+    events = tuple(
+        Event(seq, "note", 1, {"n": seq}, ignorable=True)
+        for seq in range(first, length)
     )
-    events = tuple(Event(seq, "note", 1, seq) for seq in range(first, length))
-    return Persist(sid, header if has_header else None, events, length)
+    return Persist(sid, f"s{sid}", header, events, length)
 
 
-def test_batches_are_written_in_order(tmp_path: Path) -> None:
-    with _writing(tmp_path) as (writer, outcomes):
-        writer.write(_batch(0, 0, 2, has_header=True))
-        assert outcomes.get(timeout=20) == Durable(0, 2)
-        writer.write(_batch(1, 0, 0, has_header=True))
-        assert outcomes.get(timeout=20) == Durable(1, 0)
+def _fails_for_s0(write: Write) -> StoreError | None:
+    return StoreError("no") if write.header.id == "s0" else None
+
+
+def test_batches_are_written_in_order() -> None:
+    with writing() as (kit, run):
+        run.write(batch(0, 0, 2, is_new=True))
+        assert kit.told() == Durable(0, 2)
+        run.write(batch(1, 0, 0, is_new=True))
+        assert kit.told() == Durable(1, 0)
         for first in range(2, 50):
-            writer.write(_batch(0, first, first + 1))
-        last = None
-        while last != Durable(0, 50):
-            last = outcomes.get(timeout=20)
-    assert len(read_file(tmp_path / "0000.jsonl").events) == 50
-    assert read_file(tmp_path / "0001.jsonl").header.id == "s1"
+            run.write(batch(0, first, first + 1))
+        told = kit.told()
+        while told != Durable(0, 50):
+            told = kit.told()
+        assert kit.stored(0) == list(range(50))
+        assert [listed.id for listed in kit.store.sessions()] == ["s0"], (
+            "a session without events is not stored"
+        )
 
 
-def test_closing_writes_what_waits(tmp_path: Path) -> None:
-    with _writing(tmp_path) as (writer, _):
-        writer.write(_batch(0, 0, 1, has_header=True))
-        writer.write(_batch(0, 1, 9))
-    assert len(read_file(tmp_path / "0000.jsonl").events) == 9
+def test_what_waits_is_written_when_it_is_flushed() -> None:
+    with writing(NEVER) as (kit, run):
+        run.write(batch(0, 0, 1, is_new=True))
+        run.write(batch(0, 1, 9))
+        run.flush(0)
+        assert kit.told() == Durable(0, 9)
+        assert kit.backend.commits == [["s0"]]
+
+
+def test_one_commit_for_all_sessions_of_all_runs() -> None:
+    """Group commit: what is due takes with it what waits."""
+    with writing(NEVER) as (kit, run):
+        other = kit.writer.run(kit.outcomes.put)
+        for sid in range(5):
+            (run if sid % 2 else other).write(batch(sid, 0, 1, is_new=True))
+        run.flush(1)
+        told = {kit.told() for _ in range(5)}
+        assert told == {Durable(sid, 1) for sid in range(5)}
+        assert [sorted(ids) for ids in kit.backend.commits] == [
+            ["s0", "s1", "s2", "s3", "s4"]
+        ]
+        other.close()
+
+
+def test_a_window_is_written_without_a_flush() -> None:
+    with writing(0.01) as (kit, run):
+        run.write(batch(0, 0, 1, is_new=True))
+        assert kit.told() == Durable(0, 1)
+
+
+def test_closing_a_run_writes_what_waits_and_lets_others_have_it() -> None:
+    with writing(NEVER) as (kit, run):
+        run.write(batch(0, 0, 1, is_new=True))
+        run.write(batch(0, 1, 9))
+        run.close()
+        assert kit.told() == Durable(0, 9)
+        assert not kit.store.is_live("s0")
+        assert kit.stored(0) == list(range(9))
+
+
+def test_closing_the_writer_writes_what_waits() -> None:
+    kit = Kit(NEVER)
+    with kit.store:
+        with kit.writer:
+            kit.writer.run(kit.outcomes.put).write(batch(0, 0, 3, is_new=True))
+        assert kit.stored(0) == [0, 1, 2]
+
+
+def test_a_session_is_released_after_its_last_events() -> None:
+    with writing(NEVER) as (kit, run):
+        run.write(batch(0, 0, 2, is_new=True))
+        run.release(0)
+        assert kit.told() == Durable(0, 2)
+        run.write(batch(1, 0, 0, is_new=True))
+        assert kit.told() == Durable(1, 0), "so the release is done"
+        assert not kit.store.is_live("s0")
+        assert kit.store.is_live("s1")
 
 
 @pytest.mark.parametrize(
@@ -75,119 +180,126 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         (MemoryError("no room"), "MemoryError('no room')"),
     ],
 )
-def test_a_session_that_failed_once_stays_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, problem: str
-) -> None:
-    append = JsonlAppender.append
-
-    def fail_once(self: JsonlAppender, rows: bytes) -> None:
-        monkeypatch.setattr(JsonlAppender, "append", append)
-        raise error
-
-    with _writing(tmp_path) as (writer, outcomes):
-        monkeypatch.setattr(JsonlAppender, "append", fail_once)
-        writer.write(_batch(0, 0, 1, has_header=True))
-        assert outcomes.get(timeout=20) == NotDurable(0, problem)
-        writer.write(_batch(0, 1, 2))
-        outcome = outcomes.get(timeout=20)
-        assert outcome == NotDurable(0, "an earlier write of this session failed")
-        writer.write(_batch(1, 0, 1, has_header=True))
-        assert outcomes.get(timeout=20) == Durable(1, 1)
+def test_what_fails_is_told_once_and_kept(error: Exception, problem: str) -> None:
+    """W7-W9: in front of what comes, and tried again with it."""
+    with writing() as (kit, run):
+        kit.backend.fails = lambda write: error
+        run.write(batch(0, 0, 1, is_new=True))
+        assert kit.told() == NotDurable(0, problem)
+        run.write(batch(0, 1, 2))
+        run.write(batch(1, 0, 0, is_new=True))
+        assert kit.told() == Durable(1, 0), "nothing is told twice"
+        kit.backend.fails = lambda write: None
+        run.write(batch(0, 2, 3))
+        assert kit.told() == Durable(0, 3)
+        assert kit.stored(0) == [0, 1, 2]
 
 
-def test_a_file_that_cannot_be_created(tmp_path: Path) -> None:
-    with _writing(tmp_path / "gone") as (writer, outcomes):
-        writer.write(_batch(0, 0, 1, has_header=True))
-        outcome = outcomes.get(timeout=20)
-    assert isinstance(outcome, NotDurable)
-    assert "cannot create: No such file or directory" in outcome.problem
+def test_what_fails_for_one_session_is_nothing_to_the_others() -> None:
+    with writing(NEVER) as (kit, run):
+        kit.backend.fails = _fails_for_s0
+        for sid in range(3):
+            run.write(batch(sid, 0, 1, is_new=True))
+        run.flush(0)
+        told = {kit.told() for _ in range(3)}
+        assert told == {NotDurable(0, "no"), Durable(1, 1), Durable(2, 1)}
 
 
-def test_few_files_are_open_at_a_time(tmp_path: Path) -> None:
-    """However many sessions there are, and each goes on where it was."""
-    with _writing(tmp_path) as (writer, outcomes):
-        for length in range(1, 4):
-            for sid in range(12):
-                writer.write(_batch(sid, length - 1, length, has_header=length == 1))
-                assert outcomes.get(timeout=20) == Durable(sid, length)
-                assert _open_in(tmp_path) == min(12 * (length - 1) + sid + 1, 4)
-    assert _open_in(tmp_path) == 0
-    for sid in range(12):
-        assert len(read_file(tmp_path / f"{sid:04}.jsonl").events) == 3
+def test_what_can_never_be_written_is_let_go_with_its_session() -> None:
+    with writing() as (kit, run):
+        kit.backend.fails = _fails_for_s0
+        run.write(batch(0, 0, 1, is_new=True))
+        assert kit.told() == NotDurable(0, "no")
+        run.release(0)
+        run.write(batch(1, 0, 1, is_new=True))
+        assert kit.told() == Durable(1, 1)
+        assert [listed.id for listed in kit.store.sessions()] == ["s1"]
 
 
-def _open_in(folder: Path) -> int:
-    fds = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
-    return sum(os.path.realpath(fd).startswith(f"{folder}/") for fd in fds)
+def test_a_session_that_exists_already_is_refused_before_anything_of_it() -> None:
+    with writing(NEVER) as (kit, run):
+        run.write(batch(0, 0, 1, is_new=True))
+        run.flush(0)
+        assert kit.told() == Durable(0, 1)
+        other = kit.writer.run(kit.outcomes.put)
+        other.write(batch(0, 0, 5, is_new=True))
+        told = kit.told()
+        assert isinstance(told, NotDurable)
+        assert 'session "s0" exists already' in told.problem
+        other.write(batch(0, 5, 6))
+        other.flush(0)
+        other.close()
+        assert kit.stored(0) == [0]
+        assert kit.store.is_live("s0"), "it is the first one's still"
 
 
-def test_a_file_that_cannot_be_opened_again(tmp_path: Path) -> None:
-    with _writing(tmp_path) as (writer, outcomes):
-        for sid in range(5):
-            writer.write(_batch(sid, 0, 1, has_header=True))
-            assert outcomes.get(timeout=20) == Durable(sid, 1)
-        (tmp_path / "0000.jsonl").unlink()
-        writer.write(_batch(0, 1, 2))
-        outcome = outcomes.get(timeout=20)
-    assert isinstance(outcome, NotDurable)
-    assert "cannot open again: No such file or directory" in outcome.problem
+def test_a_lease_that_is_held_is_told_before_any_event() -> None:
+    with writing(NEVER) as (kit, run):
+
+        def create(header: Header) -> None:
+            raise LeaseError("somebody writes it")
+
+        kit.store.create = create  # type: ignore[method-assign]
+        run.write(batch(0, 0, 0, is_new=True))
+        assert kit.told() == NotDurable(0, "somebody writes it")
+
+
+def test_a_resumed_session_goes_on_where_it_is() -> None:
+    with writing() as (kit, run):
+        run.write(batch(0, 0, 3, is_new=True))
+        assert kit.told() == Durable(0, 3)
+        run.close()
+        kit.store.resume("s0")
+        again = kit.writer.run(kit.outcomes.put)
+        again.write(Persist(7, "s0", None, (), 3))
+        assert kit.told() == Durable(7, 3)
+        again.write(Persist(7, "s0", None, batch(0, 3, 5).events, 5))
+        assert kit.told() == Durable(7, 5)
+        again.close()
+        assert kit.stored(0) == [0, 1, 2, 3, 4]
+        assert not kit.store.is_live("s0")
+
+
+def test_no_room_for_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    kit = Kit()
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with kit.store, pytest.raises(LaunchError, match="the writer's thread"), kit.writer:
+        raise AssertionError
 
 
 # --- in a run ------------------------------------------------------------------
 
 
-def _no_space(self: JsonlAppender, rows: bytes) -> None:
-    raise StoreError(f"{self._path.name}: cannot append: No space left on device")
-
-
-def _unexpected(self: JsonlAppender, rows: bytes) -> None:
-    raise RuntimeError("nobody foresaw this")
-
-
 @needs_linux
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("fail", [_no_space, _unexpected])
-@pytest.mark.parametrize(("sid", "after"), [(0, 0), (0, 2), (1, 0), (1, 2)])
+@pytest.mark.parametrize(
+    "error",
+    [StoreError("No space left on device"), RuntimeError("nobody foresaw this")],
+)
+@pytest.mark.parametrize(("path", "after"), [("/", 0), ("/", 2), ("/t2s1b1", 0)])
 async def test_a_store_that_fails_for_one_session(
-    monkeypatch: pytest.MonkeyPatch,
-    fail: Callable[[JsonlAppender, bytes], None],
-    sid: int,
-    after: int,
+    monkeypatch: pytest.MonkeyPatch, error: Exception, path: str, after: int
 ) -> None:
-    append, count = JsonlAppender.append, 0
+    scenario = load_scenario(MIXED)
+    failing = scenario.by_path[path].recording.header.id
+    write, count = MemoryBackend.write, 0
 
-    def failing(self: JsonlAppender, rows: bytes) -> None:
+    def flaky(self: MemoryBackend, writes: Sequence[Write]) -> list[StoreError | None]:
         nonlocal count
-        if self._path.name == f"{sid:04}.jsonl":
+        if any(each.header.id == failing for each in writes):
             count += 1
             if count > after:
-                fail(self, rows)
-        append(self, rows)
+                raise error
+        return write(self, writes)
 
-    monkeypatch.setattr(JsonlAppender, "append", failing)
+    monkeypatch.setattr(MemoryBackend, "write", flaky)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20))
-    path = ("/", "/t2s1b1")[sid]
-    assert kinds(report.problems)[0] == ("worker-lost", path)
-    cause = "No space left" if fail is _no_space else "nobody foresaw this"
-    assert cause in report.problems[0].message
+        report = await replay(scenario, Bounds(5, 20))
+    assert ("worker-lost", path) in kinds(report.problems)
+    lost = next(p for p in report.problems if p.path == path)
+    assert str(error) in lost.message
     if after == 0:
         assert report.accounts[path].served == 0
-
-
-@needs_linux
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel's own error for one file; the other session is not touched."""
-    write, name = os.write, "0001.jsonl"
-
-    def full(fd: int, data: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(name):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(fd, data)
-
-    monkeypatch.setattr(os, "write", full)
-    with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20))
-    assert kinds(report.problems) == [("worker-lost", "/t2s1b1"), ("log-differs", "/")]
-    assert "No space left on device" in report.problems[0].message

@@ -63,6 +63,7 @@ class Worker:
         self.tape = encode_tape(tape)
         self.seed = encode_rows(seed)
         self.seed_length = len(seed)
+        self.header = dumps({"seedLength": len(seed)} if seed else {})
         self.said: list[tuple[ToHub, bytes]] = []
 
     def tell(self, message: ToWorker, body: bytes = b"") -> list[ToHub]:
@@ -83,12 +84,12 @@ class Worker:
             "agent": TAPE,
             "events": self.seed_length,
             "sha256": hashlib.sha256(self.seed).digest(),
-            "header_size": 2,
+            "header_size": len(self.header),
             "seed_size": len(self.seed),
             "brief_size": len(self.tape),
         }
         message = Create(**{**fields, **changes})
-        return self.tell(message, b"{}" + self.seed + self.tape)
+        return self.tell(message, self.header + self.seed + self.tape)
 
     # --- what a hub says -------------------------------------------------------
 

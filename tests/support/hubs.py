@@ -10,12 +10,14 @@ from nestling.driver.hub_session import HubSession
 from nestling.driver.instructions import (
     Durable,
     Exited,
+    Flush,
     HubEvent,
     Instruction,
     Kill,
     Notice,
     Persist,
     Received,
+    Release,
     Send,
 )
 from nestling.driver.tree import Now
@@ -48,7 +50,7 @@ def shown(orders: list[Instruction]) -> list[str]:
     return [
         type(o.message).__name__ if isinstance(o, Send) else type(o).__name__
         for o in orders
-        if not isinstance(o, Notice)
+        if not isinstance(o, Notice | Flush | Release)
     ]
 
 

@@ -7,10 +7,13 @@ from zlib import crc32
 import pytest
 
 from nestling.session.chunk import error_finish
+from nestling.session.errors import WireError
 from nestling.session.jsontext import JsonObject, dumps, loads
 from nestling.session.log import SessionLog
+from nestling.wire import messages
 from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES
 from nestling.wire.messages import (
+    RUN_TOOL,
     Bye,
     Chunks,
     Close,
@@ -296,15 +299,18 @@ def test_a_cancel_that_comes_too_late_is_not_kept() -> None:
 
 def test_a_tool_waits_until_its_call_is_durable() -> None:
     worker = started(*TWO_TOOLS)
-    assert names(worker.answer(*tool_chunks("a", "b"))) == ["Events", "Events"]
-    calls = [e.seq for e in worker.log if e.type == "tool/call"]
-    assert worker.ack(calls[0]) == []
-    said = worker.ack(calls[0] + 1)
-    assert said == [Tool(SID, 1, 1, 0, calls[0] + 1)]
-    assert worker.ack(calls[0] + 1) == [], "it is asked for once"
-    assert worker.ack() == [Tool(SID, 1, 1, 1, calls[1] + 1)]
+    said = worker.answer(*tool_chunks("a", "b"))
+    first, second = (e.seq for e in worker.log if e.type == "tool/call")
+    assert [m for m in said if isinstance(m, Tool)] == [
+        Tool(SID, 1, 1, 0, first + 1),
+        Tool(SID, 1, 1, 1, second + 1),
+    ]
     asked = {"callId": "b", "name": "bash", "arguments": "{}"}
     assert loads(worker.last(Tool)[1]) == asked
+    worker.ack(second)
+    run = messages.ToolResult(SID, 1, 1, 1)
+    with pytest.raises(WireError, match=f"of which {second} are durable"):
+        worker.tell(run, RUN_TOOL)
 
 
 def test_results_are_logged_in_the_order_of_the_calls() -> None:
@@ -338,8 +344,10 @@ def test_what_a_tool_call_asks_for(
 ) -> None:
     worker = started(Message("m"), ToolCall(0), ToolResult(0, "r"))
     block = {**call_block("a", name), "arguments": arguments}
-    worker.answer({"type": "block-end", "index": 0, "block": block}, TOOLS)
-    (message,) = worker.ack()
+    said = worker.answer({"type": "block-end", "index": 0, "block": block}, TOOLS)
+    assert names(said)[-2] == "Events", "what led to it comes before it"
+    message = said[-1]
+    worker.ack()
     length = len(worker.log)
     asked = {"callId": "a", "name": name, "arguments": arguments}
     if context is None:

@@ -88,6 +88,8 @@ class Creation(NamedTuple):
         stops: where the session is stopped from outside.
         prompts: what the user says, turn by turn; none to a tape agent.
         is_open: more prompts may come: the session waits for them until it is closed.
+        stored: the log of a session that is stored already and goes on; its header is
+            then complete. None for a new one.
     """
 
     header: Header
@@ -96,6 +98,7 @@ class Creation(NamedTuple):
     stops: Stops = Stops()
     prompts: tuple[Prompt, ...] = ()
     is_open: bool = False
+    stored: Sequence[Event] | None = None
 
 
 class Delegation(NamedTuple):

@@ -10,6 +10,9 @@
         await run.send("And the cheapest one?")
         result = await run.result()
 
+With ``store="sqlite:runs.db"`` the sessions outlive the driver: another one goes on with
+them by ``resume``.
+
 From asyncio and from trio. Providers run in the event loop of the caller; the hub and
 the workers do not, so that a caller who blocks its loop holds up answers and nothing
 else.
@@ -27,22 +30,35 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 import anyio
+import anyio.to_thread
 
 from nestling.driver.caller_loop_io import CallerLoop
-from nestling.driver.director import Limits, Prompt
+from nestling.driver.director import Creation, Limits, Prompt
 from nestling.driver.hub_io import Bounds
 from nestling.driver.hub_thread_io import HubThread
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
-from nestling.driver.live_director import LiveDirector, Watcher
+from nestling.driver.live_director import (
+    LiveDirector,
+    Watcher,
+    new_root,
+    resumed_root,
+    stated_start,
+)
 from nestling.driver.providers_io import Providers
 from nestling.driver.run_io import start
 from nestling.driver.started_run_io import StartedRun, prompt_blocks
 from nestling.driver.template_launcher_io import launcher_of
+from nestling.driver.writer_io import StoreWriter
+from nestling.session.boundary import own_events
 from nestling.session.errors import AgentReferenceError, JsonDomainError, NestlingError
-from nestling.session.jsontext import JsonObject, check, copied
+from nestling.session.event import Event
+from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject, check, copied, shown
 from nestling.session.request import Provider
+from nestling.session.store_io import SessionStore, open_store
+from nestling.session.tree_repair_io import take_up
 from nestling.wire.agent_reference import IMPORTING, absolute, parse_reference
 
 UNBOUNDED: Final = Bounds(math.inf, math.inf)
@@ -63,6 +79,7 @@ class Driver:
     def __init__(
         self,
         *,
+        store: str | SessionStore = "memory:",
         providers: Mapping[str, Provider] | None = None,
         launcher: LauncherName | str | Launcher = LauncherName.AUTO,
         limits: Limits | None = None,
@@ -71,6 +88,8 @@ class Driver:
         """Prepare to run agents.
 
         Args:
+            store: where sessions are kept: ``jsonl:DIR``, ``sqlite:FILE``, a store that
+                stays the caller's to close, or ``memory:``, which ends with the driver.
             providers: who answers model calls, by the name that stands before the slash
                 in an agent's ``model``; ``*`` answers for every other name. Each is an
                 async generator function that takes a ``Request`` and yields chunks.
@@ -80,7 +99,11 @@ class Driver:
 
         Raises:
             ValueError: if the limits make no sense, or no launcher has that name.
+            StoreError: if that is no store's address.
         """
+        self._owns_store = isinstance(store, str)
+        self._store = open_store(store) if isinstance(store, str) else store
+        self._writer = StoreWriter(self._store)
         self._providers = dict(providers or {})
         self._limits = Limits() if limits is None else limits.checked()
         self._bounds = bounds
@@ -106,6 +129,9 @@ class Driver:
             raise NestlingError("a driver is entered once")
         self._was_entered = True
         async with AsyncExitStack() as stack:
+            if self._owns_store:
+                stack.callback(self._store.close)
+            stack.enter_context(self._writer)
             if isinstance(self._launcher, AbstractContextManager):
                 stack.enter_context(self._launcher)
             await stack.enter_async_context(self._caller)
@@ -156,34 +182,84 @@ class Driver:
             AgentReferenceError: if no other process can load the agent.
             JsonDomainError: if the prompt or the options are no JSON, or the id is
                 no string.
+            SessionExistsError: if the store holds a session of that id.
+            StoreError: if the store cannot be used.
             LaunchError: if there is no room for the run.
         """
-        if not self._is_open:
-            raise NestlingError("a driver starts agents inside of `async with`")
-        reference = _reference(agent)
-        found = str(absolute(parse_reference(reference), os.getcwd()))
+        self._require_open()
+        found = _located(_reference(agent))
         if session_id is not None and not isinstance(session_id, str):
             raise JsonDomainError(f"a session's id is a string, found {session_id!r}")
-        options = {} if options is None else options
-        if type(options) is not dict:
-            raise JsonDomainError(f"options must be a JSON object, found {options!r}")
-        check(options)
-        options = copied(options)  # the hub's thread reads them when it gets to it
+        told = _checked(options)
         prompts = _prompts(prompt)
-        run = StartedRun(session_id or new_id(), len(prompts), self._caller)
+        root_id = session_id or new_id()
+        await anyio.to_thread.run_sync(self._store.require_new, root_id)
+        root = new_root(root_id, _epoch_ms(), found, prompts, told)
+        return self._run(root, None)
+
+    async def resume(
+        self,
+        session_id: str,
+        prompt: str | Prompt | Sequence[str] | None = None,
+        *,
+        agent: str | Referable | None = None,
+        options: JsonObject | None = None,
+    ) -> StartedRun:
+        """Go on with a session of the store, in a process of its own.
+
+        What a crash left open is closed first, durably: its own turn as interrupted,
+        and so the turns of all sessions below it. A child that had done its task is
+        delivered as the result of the call that waited for it; one that had not is
+        reported there as interrupted. Both happen once, however often this is done.
+
+        Args:
+            session_id: a root's, or any other one's.
+            prompt: what the user says now, as in ``start``; None to say it later, by
+                ``StartedRun.send``. Until then the result is what is stored.
+            agent: what it runs from now on; by default what it ran before.
+            options: as in ``start``; by default those it had before.
+
+        Raises:
+            SessionNotFoundError: if the store holds no such session.
+            LeaseError: if it is being written, by this driver or another process.
+            CorruptError, UnsupportedError: if it cannot be read faithfully.
+            AgentReferenceError: if the session does not say what it runs and `agent` is
+                None, or no other process can load the agent.
+            JsonDomainError, StoreError, LaunchError: as ``start``.
+        """
+        self._require_open()
+        prompts = [] if prompt is None else _prompts(prompt)
+        given = None if agent is None else _located(_reference(agent))
+        told = None if options is None else _checked(options)
+        stored = await anyio.to_thread.run_sync(take_up, self._store, session_id)
+        try:
+            start = stated_start(stored.header)
+            found = _stated_reference(stored.header) if given is None else given
+            told = start.get("options", {}) if told is None else told
+            root = resumed_root(stored.header, stored.events, found, prompts, told)
+            return self._run(root, stored.events)
+        except BaseException:
+            self._store.release(session_id)
+            raise
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise NestlingError("a driver starts agents inside of `async with`")
+
+    def _run(self, root: Creation, stored: Sequence[Event] | None) -> StartedRun:
+        run = StartedRun(root.header.id, len(root.prompts), self._caller)
+        if stored is not None:
+            run.resumes(own_events(stored, root.header.seed_length))
         director = LiveDirector(
-            run.session_id,
-            found,
-            prompts,
-            lambda: time.time_ns() // 1_000_000,
+            root,
+            _epoch_ms,
             Watcher(run.grown, run.idle, run.settled),
             self._limits,
-            options,
-            is_open=True,
         )
         run.thread = HubThread(
             director,
             self._launcher,
+            self._writer,
             self._bounds,
             _ignore,
             Providers(self._providers, self._caller),
@@ -193,6 +269,10 @@ class Driver:
         self._runs.append(run)
         self._caller.start(run.watch)
         return run
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def new_id() -> str:
@@ -208,6 +288,29 @@ def _reference(agent: object) -> str:
         f"{agent!r} has no reference, expected module:name or path/file.py:name, "
         "or an Agent"
     )
+
+
+def _located(reference: str) -> str:
+    """Return a reference that leads to the same agent from any directory."""
+    return str(absolute(parse_reference(reference), os.getcwd()))
+
+
+def _stated_reference(header: Header) -> str:
+    reference = stated_start(header).get("reference")
+    if isinstance(reference, str):
+        return reference
+    raise AgentReferenceError(
+        f"session {shown(header.id)} does not say which agent it runs: pass agent="
+    )
+
+
+def _checked(options: JsonObject | None) -> JsonObject:
+    options = {} if options is None else options
+    if type(options) is not dict:
+        raise JsonDomainError(f"options must be a JSON object, found {options!r}")
+    check(options)
+    told: JsonObject = copied(options)  # the hub's thread reads them when it gets to it
+    return told
 
 
 def _prompts(prompt: str | Prompt | Sequence[str]) -> list[Prompt]:

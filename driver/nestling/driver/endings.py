@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from nestling.driver.director import EndedBy, Settlement
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
-from nestling.driver.instructions import Done
+from nestling.driver.instructions import Done, Release
 from nestling.driver.tree import Tree
 from nestling.session.delegation import delegation_result
 from nestling.session.event import Event
@@ -56,6 +56,7 @@ class Endings:
         self._tree.persist(session)
         if not events:
             return
+        self._flush_where_told(session)
         if session.ended_by != "director":
             stop = self._tree.director.on_events(session.id, events)
             if stop is not None:
@@ -67,6 +68,11 @@ class Endings:
         cause = session.cancels.get(len(session.log))
         if cause is not None:
             self._tree.say(session, Cancel(session.sid, None, None), dumps(cause))
+
+    def _flush_where_told(self, session: HubSession) -> None:
+        kill_at = session.creation.stops.kill_at
+        if kill_at is not None and len(session.log) >= kill_at > session.durable:
+            self._tree.flush(session)
 
     def kill_where_told(self, session: HubSession) -> None:
         """Kill a session's worker if the place where it must die is durable."""
@@ -93,7 +99,7 @@ class Endings:
         self._tree.progress += 1
         self._tree.dismiss(session)
         if session.is_ended:
-            session.state = State.REAPED
+            self._leave(session)
         else:
             self._lost(session, exit)
         self._tree.launch_next()
@@ -145,8 +151,10 @@ class Endings:
     ) -> None:
         if session.is_ended:
             return
-        session.state = State.SETTLED if session.exit is None else State.REAPED
+        session.state = State.SETTLED
         self._tree.progress += 1
+        if session.exit is not None:
+            self._leave(session)
         outcome = session.outcome()
         ended_by: EndedBy = "itself"
         if diagnostic is not None:
@@ -161,6 +169,11 @@ class Endings:
             parent, request, call_id = session.parentage
             self.tell(parent, request, told or _live_result(call_id, settlement))
         self._check_done()
+
+    def _leave(self, session: HubSession) -> None:
+        """Let a session go that has settled and whose process is gone."""
+        session.state = State.REAPED
+        self._tree.orders.append(Release(session.sid))
 
     def tell(self, parent: HubSession, request: Delegate, result: JsonObject) -> None:
         """Answer a delegation."""

@@ -74,7 +74,11 @@ class Hub:
     def start(self, now: Now) -> list[Instruction]:
         """Create the root session."""
         self.tree.now = now
-        root = self.tree.add(self.tree.director.on_root(), (), ROOT, None)
+        creation = self.tree.director.on_root()
+        if creation.stored is None:
+            root = self.tree.add(creation, (), ROOT, None)
+        else:
+            root = self.tree.restore(creation, creation.stored)
         self._endings.announce(root)
         return self._taken_orders()
 
@@ -200,15 +204,14 @@ class Hub:
 
     def _ready(self, session: HubSession, message: Ready) -> None:
         session.require("a ready", State.CREATING)
-        if message.events != session.seed_length:
+        if message.events != session.given:
             raise WireError(
-                f"it took a seed of {message.events} events, "
-                f"expected {session.seed_length}"
+                f"it took a seed of {message.events} events, expected {session.given}"
             )
         session.state = State.RUNNING
         self.tree.progress += 1
         session.waits_for = "its worker"
-        self._prompts.prompt_next(session)
+        self._prompts.begin(session)
         self.tree.launch_next()
 
     def _events(self, session: HubSession, message: Events, body: bytes) -> None:
@@ -225,12 +228,13 @@ class Hub:
 
     def _durable(self, session: HubSession, length: int) -> None:
         self.tree.progress += 1
+        # Before what waited for it: a worker that is told to run a tool checks that.
+        if session.state in (State.RUNNING, State.IDLE):
+            self.tree.say(session, Ack(session.sid, length))
         try:
             session.became_durable(length)
         except WireError as error:
             self.tree.kill(session, f"protocol: {error}")
-        if session.state in (State.RUNNING, State.IDLE):
-            self.tree.say(session, Ack(session.sid, length))
         self._endings.kill_where_told(session)
 
     def _tick(self) -> None:

@@ -22,27 +22,27 @@ from nestling.driver.instructions import (
     Broken,
     Dismiss,
     Done,
-    Durable,
     Exited,
+    Flush,
     HubEvent,
     Instruction,
     Kill,
     Launch,
     Launched,
-    NotDurable,
     Notice,
     NotLaunched,
     Persist,
     Received,
+    Release,
     Send,
     Tick,
 )
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.providers_io import Providers
 from nestling.driver.run_directory_io import RunDirectory
-from nestling.driver.store_io import Writer
 from nestling.driver.tree import Now
 from nestling.driver.workers_io import GRACE, Workers
+from nestling.driver.writer_io import StoreWriter
 from nestling.session.errors import NestlingError, WireError
 from nestling.wire.admission import Admission
 from nestling.wire.agent_reference import module_of
@@ -95,6 +95,7 @@ class HubLoop:
         director: Director,
         run: RunDirectory,
         launcher: Launcher,
+        writer: StoreWriter,
         parent_pid: int,
         bounds: Bounds,
         watch: Callable[[Notice], None],
@@ -122,11 +123,7 @@ class HubLoop:
         self._waiting: list[tuple[str, str]] = []
         self._started = self._last_progress = self._last_tick = self._loop.time()
         self._loop.set_exception_handler(self._broke)
-        try:
-            self._writer = Writer(run.store, self._told_by_writer)
-        except BaseException:
-            self._socket.close()
-            raise
+        self._writer = writer.run(self.tell_soon)
 
     # --- the run ---------------------------------------------------------------
 
@@ -212,9 +209,6 @@ class HubLoop:
     def _exited(self, launch: str, exit: Exit) -> None:
         self._tell(Exited(launch, exit))
 
-    def _told_by_writer(self, outcome: Durable | NotDurable) -> None:
-        self._loop.call_soon_threadsafe(self._tell, outcome)
-
     def _tick(self) -> None:
         if self._over.done():
             return
@@ -244,6 +238,10 @@ class HubLoop:
                     self._send(instruction)
                 case Persist():
                     self._writer.write(instruction)
+                case Flush():
+                    self._writer.flush(instruction.sid)
+                case Release():
+                    self._writer.release(instruction.sid)
                 case Ask() | Allow() | Dismiss():
                     self._consult(instruction)
                 case Kill():

@@ -43,6 +43,10 @@ class Parentage(NamedTuple):
     call_id: str
 
 
+def _claim_nothing() -> None:
+    """Hold a request against nothing but the length of the log."""
+
+
 class HubSession:
     """One session: its log, its worker, its open call, what waits for the disk.
 
@@ -51,6 +55,7 @@ class HubSession:
         launch: who its worker is admitted as.
         log: the hub's own copy, which is the truth.
         seed_length: how many events it inherited, counted.
+        given: how many events its worker starts with: those, or all of a resumed log.
         durable: how many events are on disk.
         call: the open or last call.
         started_at: when its worker was launched, in monotonic seconds.
@@ -81,13 +86,19 @@ class HubSession:
         path: str,
         depth: int,
         parentage: Parentage | None,
+        flush: Callable[[], None],
     ) -> None:
+        """Begin to keep track of a session.
+
+        Args:
+            flush: has what is on its way to disk written now.
+        """
         self.sid = sid
         self.launch = f"w{sid}"
         self.creation = creation
         self.header = header
         self.log = log
-        self.seed_length = header.seed_length
+        self.seed_length = self.given = header.seed_length
         self.path = path
         self.depth = depth
         self.parentage = parentage
@@ -109,6 +120,7 @@ class HubSession:
         self.has_lost_store = False
         self.last_heard = 0.0
         self.waits_for = "its worker to start"
+        self._flush = flush
         self._when_durable: list[tuple[int, Callable[[], None]]] = []
         self.step = OpenStep()
         self.gap_at: int | None = None
@@ -137,19 +149,34 @@ class HubSession:
         """Return what the session has come to so far."""
         return outcome(own_events(self.log.events, self.seed_length))
 
-    def when_asked(self, length: int, action: Callable[[], None]) -> None:
+    def when_asked(
+        self,
+        length: int,
+        action: Callable[[], None],
+        claim: Callable[[], None] = _claim_nothing,
+    ) -> None:
         """Do what a worker asks for, once the log that it was asked from is on disk.
+
+        Args:
+            length: how many events that log has.
+            action: does it.
+            claim: holds the request against the log, as soon as that is here.
 
         Raises:
             WireError: if the log is shorter, and nothing of it is on its way, or more
                 is waiting already than any worker has reason to ask for.
         """
-        if length > len(self.log) and self.gap_at is None:
+        is_here = length <= len(self.log)
+        if not is_here and self.gap_at is None:
             raise WireError(
                 f"a request made from {length} events, the log has {len(self.log)}"
             )
         if len(self._when_durable) >= MOST_WAITING:
             raise WireError(f"more than {MOST_WAITING} requests at once")
+        if is_here:
+            claim()
+        else:
+            self.when_durable(length, claim)
         self.when_durable(length, action)
 
     def when_durable(self, length: int, action: Callable[[], None]) -> None:
@@ -158,6 +185,12 @@ class HubSession:
             action()
         else:
             self._when_durable.append((length, action))
+            self._flush()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something waits for events to be durable."""
+        return bool(self._when_durable)
 
     def became_durable(self, length: int) -> None:
         """Take note that the first `length` events are on disk."""

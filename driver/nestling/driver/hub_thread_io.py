@@ -18,6 +18,7 @@ from nestling.driver.instructions import HubEvent, Notice
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.providers_io import Providers
 from nestling.driver.run_directory_io import RunDirectory
+from nestling.driver.writer_io import StoreWriter
 
 
 class HubThread(threading.Thread):
@@ -31,6 +32,7 @@ class HubThread(threading.Thread):
         self,
         director: Director,
         launcher: Launcher,
+        writer: StoreWriter,
         bounds: Bounds,
         watch: Callable[[Notice], None],
         providers: Providers | None = None,
@@ -41,6 +43,7 @@ class HubThread(threading.Thread):
         super().__init__(name="nestling-hub", daemon=True)
         self._director = director
         self._launcher = launcher
+        self._writer = writer
         self._bounds = bounds
         self._watch = watch
         self._providers = providers
@@ -72,6 +75,7 @@ class HubThread(threading.Thread):
             self._director,
             run_directory,
             self._launcher,
+            self._writer,
             os.getpid(),
             self._bounds,
             self._watch,

@@ -141,12 +141,28 @@ class Send(NamedTuple):
 
 
 class Persist(NamedTuple):
-    """Make a session's next events durable, after its header if one is given."""
+    """Make a session's next events durable, after its header if one is given.
+
+    Without a header and events it names a session that is stored up to `length`.
+    """
 
     sid: int
+    session_id: str
     header: Header | None
     events: tuple[Event, ...]
     length: int
+
+
+class Flush(NamedTuple):
+    """Make a session's events durable now: something waits for them."""
+
+    sid: int
+
+
+class Release(NamedTuple):
+    """Nothing more comes of a session."""
+
+    sid: int
 
 
 class Ask(NamedTuple):
@@ -196,5 +212,15 @@ class Notice(NamedTuple):
 
 
 Instruction: TypeAlias = (
-    Launch | Send | Persist | Ask | Allow | Dismiss | Kill | Done | Notice
+    Launch
+    | Send
+    | Persist
+    | Flush
+    | Release
+    | Ask
+    | Allow
+    | Dismiss
+    | Kill
+    | Done
+    | Notice
 )

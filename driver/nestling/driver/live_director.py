@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,11 +20,16 @@ from nestling.driver.director import (
     ToolRequest,
 )
 from nestling.session.event import Event
-from nestling.session.header import Header
+from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import ROOT
-from nestling.wire.brief import Brief, encode_brief
+from nestling.wire.brief import Brief, Origin, encode_brief
+
+STARTED_AS: Final = "agent"
+"""The header's key for what a session runs: ``{reference, options?, description?}``.
+
+So that it can be resumed by whoever knows its id alone."""
 
 
 class Grown(NamedTuple):
@@ -60,59 +65,43 @@ class LiveDirector:
 
     def __init__(
         self,
-        root_id: str,
-        agent: str,
-        prompts: Sequence[Prompt],
+        root: Creation,
         clock: Callable[[], int],
         watcher: Watcher,
         limits: Limits,
-        options: JsonObject,
-        is_open: bool,
     ) -> None:
         """Prepare a run.
 
         Args:
-            root_id: the id of the root session; its children's are made from it.
-            agent: the root's agent reference.
-            prompts: what the root is told at first, turn by turn.
+            root: the root session; its children's ids are made from its id.
             clock: returns the time in epoch milliseconds.
             watcher: who wants to know.
             limits: bounds of the run.
-            options: what the root's agent is told (see ``Turn.options``).
-            is_open: whether the root may be told more.
         """
         self.limits = limits
-        self._root_id = root_id
-        self._agent = agent
-        self._prompts = tuple(prompts)
+        self._root = root
         self._clock = clock
         self._watcher = watcher
-        self._options = options
-        self._is_open = is_open
-        self._path_of = {root_id: ROOT}
+        self._path_of = {root.header.id: ROOT}
 
     # --- creating ----------------------------------------------------------------
 
     def on_root(self) -> Creation:
         """Create the root."""
-        header = Header(self._root_id, self._clock(), {"delegationDepth": 0})
-        return Creation(
-            header,
-            self._agent,
-            encode_brief(Brief("root", "", self._options)),
-            prompts=self._prompts,
-            is_open=self._is_open,
-        )
+        return self._root
 
     def on_delegate(self, delegation: Delegation) -> Real:
         """Create the child that a session asks for."""
-        child_id = session_id(self._root_id, delegation.path)
+        child_id = session_id(self._root.header.id, delegation.path)
         self._path_of[child_id] = delegation.path
         fields: JsonObject = {
             "parentSession": delegation.parent_id,
             "origin": "subagent",
             "delegationDepth": delegation.depth,
             "spawnedBy": msgspec.to_builtins(delegation.spawned_by),
+            STARTED_AS: started_as(
+                delegation.agent, delegation.options, delegation.description
+            ),
         }
         header = Header(child_id, self._clock(), fields)
         return Real(child_creation(header, delegation))
@@ -120,8 +109,10 @@ class LiveDirector:
     def on_created(
         self, session_id: str, header: Header, events: Sequence[Event]
     ) -> None:
-        """Pass on what a session starts with and did not inherit."""
-        self.on_events(session_id, events[header.seed_length :])
+        """Pass on what a session starts with, and was not there before."""
+        is_root = session_id == self._root.header.id
+        stored = len(self._root.stored or ()) if is_root else 0
+        self.on_events(session_id, events[max(header.seed_length, stored) :])
 
     # --- answering ---------------------------------------------------------------
 
@@ -153,19 +144,93 @@ class LiveDirector:
         self._watcher.settled(self._path_of[session_id], settlement)
 
 
+def started_as(agent: str, options: JsonObject, description: str = "") -> JsonObject:
+    """Return what a header says of the agent that its session runs."""
+    told: JsonObject = {"reference": agent}
+    if options:
+        told["options"] = options
+    if description:
+        told["description"] = description
+    return told
+
+
+def stated_start(header: Header) -> JsonObject:
+    """Return what ``started_as`` wrote into a header; nothing if it holds none."""
+    told = header.fields.get(STARTED_AS)
+    return told if type(told) is dict else {}
+
+
+def new_root(
+    session_id: str,
+    created_at: int,
+    agent: str,
+    prompts: Sequence[Prompt],
+    options: JsonObject,
+) -> Creation:
+    """Return a root session that may be told more than its first prompts.
+
+    Args:
+        session_id: its id.
+        created_at: epoch milliseconds.
+        agent: its agent reference.
+        prompts: what it is told at first, turn by turn.
+        options: what its agent is told (see ``Turn.options``).
+    """
+    fields = {"delegationDepth": 0, STARTED_AS: started_as(agent, options)}
+    return Creation(
+        Header(session_id, created_at, fields),
+        agent,
+        encode_brief(Brief("root", "", options)),
+        prompts=tuple(prompts),
+        is_open=True,
+    )
+
+
+def resumed_root(
+    header: Header,
+    events: Sequence[Event],
+    agent: str,
+    prompts: Sequence[Prompt],
+    options: JsonObject,
+) -> Creation:
+    """Return a stored session that goes on; its header stays as it is.
+
+    Args:
+        header: the session's.
+        events: the whole of its log, no turn open.
+        agent: the reference of the agent that it runs from now on.
+        prompts: what it is told at first.
+        options: what its agent is told.
+    """
+    description = stated_start(header).get("description", "")
+    return Creation(
+        header,
+        agent,
+        encode_brief(Brief(_origin(header.spawned_by), description, options)),
+        prompts=tuple(prompts),
+        is_open=True,
+        stored=tuple(events),
+    )
+
+
 def child_creation(
     header: Header, delegation: Delegation, *, waits: bool = True
 ) -> Creation:
     """Return what a child of an agent gets: its brief, and its task as its prompt."""
-    is_fork = delegation.spawned_by.context == "fork"
     brief = Brief(
-        "fork" if is_fork else "spawn",
+        _origin(delegation.spawned_by),
         delegation.description,
         delegation.options,
         waits,
     )
     task = {"type": "text", "text": delegation.prompt}
     return Creation(header, delegation.agent, encode_brief(brief), prompts=([task],))
+
+
+def _origin(spawned_by: SpawnedBy | None) -> Origin:
+    if spawned_by is None:
+        return "root"
+    return "fork" if spawned_by.context == "fork" else "spawn"
 
 
 def session_id(root_id: str, path: str) -> str:

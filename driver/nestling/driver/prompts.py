@@ -24,6 +24,19 @@ class Prompts:
             session.state = State.RUNNING
             self.prompt_next(session)
 
+    def begin(self, session: HubSession) -> None:
+        """Begin the first turn of a session whose worker is ready, if it has one."""
+        if session.prompts or not session.is_open:
+            self.prompt_next(session)
+        else:
+            self._idle(session)
+
+    def _idle(self, session: HubSession) -> None:
+        session.state = State.IDLE
+        session.waits_for = "a prompt"
+        outcome = session.outcome()
+        self._tree.director.on_idle(session.id, session.prompted, outcome)
+
     def prompt_next(self, session: HubSession) -> None:
         """Begin a session's next turn, if it is told one."""
         if session.prompts:
@@ -62,10 +75,7 @@ class Prompts:
         if session.prompts:
             self.prompt_next(session)
         elif session.is_open:
-            session.state = State.IDLE
-            session.waits_for = "a prompt"
-            outcome = session.outcome()
-            self._tree.director.on_idle(session.id, session.prompted, outcome)
+            self._idle(session)
         else:
             self._finish(session)
 

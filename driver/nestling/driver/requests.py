@@ -38,8 +38,8 @@ from nestling.wire.messages import (
 class Requests:
     """Answers the requests of running sessions.
 
-    Every request names the length of the log that it was made from; it is answered
-    once that much is durable, and never before.
+    Every request names the length of the log that it was made from. It is held against
+    that log when it comes, and answered once that much is durable, never before.
     """
 
     def __init__(self, tree: Tree, endings: Endings) -> None:
@@ -53,8 +53,11 @@ class Requests:
         session.require("a tool request", State.RUNNING)
         asked = _strings(body, "callId", "name", "arguments")
         session.waits_for = f"the result of tool {cut(asked['name'])}"
+        place = Place(message.turn, message.step, message.block)
         session.when_asked(
-            message.length, lambda: self._answer_tool(session, message, asked)
+            message.length,
+            lambda: self._answer_tool(session, message, asked),
+            lambda: session.step.claim_tool(place, asked["callId"], message.length),
         )
 
     def _answer_tool(
@@ -62,8 +65,6 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING:
             return
-        place = Place(message.turn, message.step, message.block)
-        session.step.claim_tool(place, asked["callId"], message.length)
         request = ToolRequest(
             session.id,
             message.turn,
@@ -86,8 +87,11 @@ class Requests:
         """Create a child, or answer in its place, once the request is durable."""
         session.require("a delegation", State.RUNNING)
         asked = _strings(body, "callId", "prompt", "description")
+        place = Place(message.turn, message.step, message.block, message.n, message.key)
         session.when_asked(
-            message.length, lambda: self._delegate(session, message, asked)
+            message.length,
+            lambda: self._delegate(session, message, asked),
+            lambda: session.step.claim(place, asked["callId"], message.length),
         )
 
     def _delegate(
@@ -95,8 +99,6 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING or self._tree.is_aborting:
             return
-        place = Place(message.turn, message.step, message.block, message.n, message.key)
-        session.step.claim(place, asked["callId"], message.length)
         delegation = self._delegation(session, message, asked)
         session.waits_for = f"its child {delegation.path}"
         decision = self._tree.director.on_delegate(delegation)

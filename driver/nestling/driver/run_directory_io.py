@@ -1,4 +1,4 @@
-"""The run directory: the socket, logs, working directories and store of one run.
+"""The run directory: the socket, logs and working directories of one run.
 
 Private (0700), fresh, and removed when the run ends, whichever way it does.
 """
@@ -26,7 +26,6 @@ class RunDirectory:
 
     Attributes:
         path: the directory.
-        store: where the sessions' logs are kept.
     """
 
     def __init__(self) -> None:
@@ -37,11 +36,10 @@ class RunDirectory:
                 socket.
         """
         self.path = _new_directory()
-        self.store = self.path / "store"
         self._logs = self.path / "logs"
         self._work = self.path / "work"
         try:
-            for folder in (self.store, self._logs, self._work):
+            for folder in (self._logs, self._work):
                 folder.mkdir()
         except OSError as error:
             self.remove()

@@ -12,7 +12,9 @@ from nestling.driver.hub_io import Bounds, RunEnd
 from nestling.driver.hub_thread_io import HubThread
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import Launcher
+from nestling.driver.writer_io import StoreWriter
 from nestling.session.errors import LaunchError
+from nestling.session.store_io import open_store
 
 
 async def run_tree(
@@ -23,6 +25,8 @@ async def run_tree(
 ) -> RunEnd:
     """Run a tree to its end; cancelling it ends every process of the run first.
 
+    Its sessions are kept in memory, and come back as the run's logs.
+
     Args:
         director: decides; called in the hub's thread only.
         launcher: how workers are started.
@@ -31,15 +35,16 @@ async def run_tree(
 
     Raises:
         LaunchError: if there is no room for the run: its directory, its thread, its
-            descriptors.
+            descriptors, its writer.
     """
-    thread = HubThread(director, launcher, bounds or Bounds(), watch)
-    start(thread)
-    try:
-        await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
-    finally:
-        await end(thread)
-    return thread.result()
+    with open_store("memory:") as store, StoreWriter(store) as writer:
+        thread = HubThread(director, launcher, writer, bounds or Bounds(), watch)
+        start(thread)
+        try:
+            await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+        finally:
+            await end(thread)
+        return thread.result()
 
 
 def start(thread: HubThread) -> None:

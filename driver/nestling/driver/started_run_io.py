@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 import anyio
@@ -16,8 +16,9 @@ from nestling.driver.hub_thread_io import HubThread
 from nestling.driver.instructions import Prompted, Released
 from nestling.driver.live_director import Grown
 from nestling.session.errors import JsonDomainError, NestlingError
+from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, check, copied
-from nestling.session.outcome import Outcome
+from nestling.session.outcome import Outcome, outcome
 from nestling.session.spawn_path import ROOT
 from nestling.wire.codec import size_problem
 
@@ -69,8 +70,13 @@ def _no_prompt(found: object) -> JsonDomainError:
     )
 
 
+def _is_interrupted(own: Sequence[Event]) -> bool:
+    ends = [event for event in own if event.type == "turn/end"]
+    return bool(ends) and ends[-1].data["reason"]["kind"] == "interrupted"
+
+
 class StartedRun:
-    """One tree of sessions; made by ``Driver.start``.
+    """One tree of sessions; made by ``Driver.start`` or ``Driver.resume``.
 
     Attributes:
         session_id: the id of its root.
@@ -94,6 +100,17 @@ class StartedRun:
         self._is_pending = self._is_closing = False
         self._end: RunEnd | None = None
         self._error: BaseException | None = None
+
+    def resumes(self, own: Sequence[Event]) -> None:
+        """Start with what a stored session has come to.
+
+        Args:
+            own: the events that it did not inherit.
+        """
+        came_to = outcome(own)
+        was_cut = came_to.stop_reason == "error" and _is_interrupted(own)
+        why = "its last turn was interrupted" if was_cut else None
+        self._result = RunResult(*came_to, came_to.text, why)
 
     # --- for the user ------------------------------------------------------------
 
@@ -191,6 +208,8 @@ class StartedRun:
 
     def idle(self, prompts: int, outcome: Outcome) -> None:
         """Take in what the root came to after so many prompts."""
+        if prompts == 0:
+            return  # it was resumed, and is what it was
         self._result = RunResult(*outcome, outcome.text, self._failure())
         self._done = prompts
         self._wake()

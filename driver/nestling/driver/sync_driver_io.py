@@ -64,16 +64,35 @@ class SyncDriver:
         options: JsonObject | None = None,
     ) -> SyncRun:
         """Start an agent in a process of its own; see ``Driver.start``."""
-        if self._portal is None:
-            raise NestlingError("a driver starts agents inside of `with`")
+        portal = self._require_open()
         start = partial(
             self._driver.start, agent, prompt, session_id=session_id, options=options
         )
-        return SyncRun(self._portal.call(start), self._portal)
+        return SyncRun(portal.call(start), portal)
+
+    def resume(
+        self,
+        session_id: str,
+        prompt: str | Prompt | Sequence[str] | None = None,
+        *,
+        agent: str | Referable | None = None,
+        options: JsonObject | None = None,
+    ) -> SyncRun:
+        """Go on with a session of the store; see ``Driver.resume``."""
+        portal = self._require_open()
+        resume = partial(
+            self._driver.resume, session_id, prompt, agent=agent, options=options
+        )
+        return SyncRun(portal.call(resume), portal)
+
+    def _require_open(self) -> BlockingPortal:
+        if self._portal is None:
+            raise NestlingError("a driver starts agents inside of `with`")
+        return self._portal
 
 
 class SyncRun:
-    """One tree of sessions; made by ``SyncDriver.start``."""
+    """One tree of sessions; made by ``SyncDriver.start`` or ``resume``."""
 
     def __init__(self, run: StartedRun, portal: BlockingPortal) -> None:
         self._run = run

@@ -11,6 +11,7 @@ from nestling.driver.director import Creation, Director, EndedBy
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.instructions import (
     Dismiss,
+    Flush,
     Instruction,
     Kill,
     Launch,
@@ -19,8 +20,10 @@ from nestling.driver.instructions import (
     Send,
 )
 from nestling.session.event import Event
+from nestling.session.header import Header
 from nestling.session.jsontext import dumps
 from nestling.session.log import END_SEED, SessionLog
+from nestling.session.spawn_path import ROOT
 from nestling.session.writing import encode_rows
 from nestling.wire.messages import Create, ToWorker
 
@@ -109,13 +112,49 @@ class Tree:
             seedLength=len(seed) or None, seedDigest=digest
         )
         depth = 0 if parent is None else parent.depth + 1
+        session = self._keep(creation, header, log, path, depth, parentage)
+        self.orders.append(
+            Persist(session.sid, header.id, header, tuple(log.events), len(log))
+        )
+        return session
+
+    def restore(self, creation: Creation, stored: Sequence[Event]) -> HubSession:
+        """Take up a root session that is stored already, with the whole of its log."""
+        header = creation.header
+        log = SessionLog(stored)
+        depth = header.delegation_depth or 0
+        session = self._keep(creation, header, log, ROOT, depth, None)
+        session.given = len(log)
+        self.orders.append(Persist(session.sid, header.id, None, (), len(log)))
+        if len(log) == header.seed_length:
+            log.add(END_SEED, self.now.epoch_ms)  # whoever made it did not get so far
+            self.persist(session)
+        return session
+
+    def _keep(
+        self,
+        creation: Creation,
+        header: Header,
+        log: SessionLog,
+        path: str,
+        depth: int,
+        parentage: Parentage | None,
+    ) -> HubSession:
         sid = len(self._sessions)
-        session = HubSession(sid, creation, header, log, path, depth, parentage)
+        session = HubSession(
+            sid,
+            creation,
+            header,
+            log,
+            path,
+            depth,
+            parentage,
+            lambda: self.orders.append(Flush(sid)),
+        )
         self._sessions.append(session)
         self._by_launch[session.launch] = session
-        if parent is not None:
-            parent.children.append(session)
-        self.orders.append(Persist(sid, session.header, tuple(log.events), len(log)))
+        if parentage is not None:
+            parentage.parent.children.append(session)
         session.persisted = len(log)
         return session
 
@@ -163,7 +202,7 @@ class Tree:
         message = Create(
             sid=session.sid,
             agent=session.creation.agent,
-            events=session.seed_length,
+            events=session.given,
             sha256=digest,
             header_size=len(header),
             seed_size=len(seed),
@@ -174,9 +213,9 @@ class Tree:
     def _encoded_seed(self, session: HubSession) -> tuple[bytes, bytes]:
         """Encode a seed once for all siblings that share it."""
         parent = session.parent
-        key = (-1 if parent is None else parent.sid, session.seed_length)
+        key = (-1 if parent is None else parent.sid, session.given)
         if key not in self._seeds:
-            seed = encode_rows(session.log.events[: session.seed_length])
+            seed = encode_rows(session.log.events[: session.given])
             self._seeds[key] = (seed, hashlib.sha256(seed).digest())
         return self._seeds[key]
 
@@ -192,7 +231,14 @@ class Tree:
         events = tuple(session.log.events[session.persisted :])
         if events:
             length = session.persisted = len(session.log)
-            self.orders.append(Persist(session.sid, None, events, length))
+            written = Persist(session.sid, session.id, None, events, length)
+            self.orders.append(written)
+            if session.is_awaited:
+                self.flush(session)
+
+    def flush(self, session: HubSession) -> None:
+        """Have what is on its way to disk written now."""
+        self.orders.append(Flush(session.sid))
 
     def dismiss(self, session: HubSession) -> None:
         """Let the provider of a session's open call go, if one is at work."""

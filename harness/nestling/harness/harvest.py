@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from nestling.driver.exits import Log
+from nestling.driver.live_director import STARTED_AS
 from nestling.harness.scenario import Scenario, build_scenario
 from nestling.session.event import Event
+from nestling.session.header import Header
 from nestling.session.jsontext import shown
 from nestling.session.reading import read_recording
 from nestling.session.spawn_path import sort_key
@@ -35,10 +37,15 @@ def harvest(logs: Mapping[str, Log]) -> dict[str, bytes]:
     """
     ordered = sorted(logs, key=sort_key)
     return {
-        _file_name(number): encode_header(logs[path].header)
+        _file_name(number): encode_header(_header(logs[path]))
         + encode_rows(logs[path].events)
         for number, path in enumerate(ordered)
     }
+
+
+def _header(log: Log) -> Header:
+    """Return a header without the place of its agent, which is this machine's."""
+    return log.header.with_fields(**{STARTED_AS: None})
 
 
 def _file_name(number: int) -> str:

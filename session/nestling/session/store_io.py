@@ -140,12 +140,27 @@ class SessionStore:
                 raise self._exists(header.id)
             self._leases.take(header.id)
             try:
-                if self._backend.revision(header.id) is not None:
+                if self._is_stored(header.id):
                     raise self._exists(header.id)
             except BaseException:
                 self._leases.release(header.id)
                 raise
             self._writing[header.id] = _Writing(header, 0, StrictLog())
+
+    def require_new(self, session_id: str) -> None:
+        """Check that no session of that id is stored.
+
+        Raises:
+            SessionExistsError: if one is.
+            StoreError: if the store cannot be used.
+        """
+        with self._lock:
+            self._require_open()
+            if session_id in self._writing or self._is_stored(session_id):
+                raise self._exists(session_id)
+
+    def _is_stored(self, session_id: str) -> bool:
+        return self._backend.revision(session_id) is not None
 
     def append(self, session_id: str, events: Sequence[Event]) -> None:
         """Append events; they are durable when this returns, or none of them is.
@@ -276,7 +291,7 @@ class SessionStore:
             self._require_open()
             if session_id in self._writing:
                 raise LeaseError(f"{self._named(session_id)} is being written here")
-            if self._backend.revision(session_id) is None:
+            if not self._is_stored(session_id):
                 raise self._not_found(session_id)
             self._leases.take(session_id)
             try:

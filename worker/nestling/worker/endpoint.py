@@ -8,7 +8,8 @@ messages says so with ``proceed``.
 Guarantees:
 
 - Every event is uploaded before the request that follows it, on one FIFO connection.
-- A tool's body, or a delegation, starts only once its ``tool/call`` is durable.
+- A tool's body starts only once its ``tool/call`` is durable: the hub answers then, and
+  an answer that comes before its ack is refused.
 """
 
 from __future__ import annotations
@@ -183,7 +184,9 @@ class Endpoint:
             raise WireError("a second create for one session")
         self._sid = create.sid
         self.header, seed, brief = create_parts(create, body)
-        self._session = _Session(create, _seeded_log(create, seed), self._clock)
+        seed_length: int = _parsed(self.header).get("seedLength", 0)
+        log = _seeded_log(create, seed, seed_length)
+        self._session = _Session(create, log, self._clock)
         self._pilot = self._pilot_for(self, create, brief)
         self._say(Ready(create.sid, create.events))
 
@@ -208,8 +211,13 @@ class Endpoint:
 
     def _tool_result(self, message: ToolResult, body: bytes) -> None:
         place = Place(message.turn, message.step, message.block)
-        self._answered(_TOOL, place)
+        length = self._answered(_TOOL, place)
         is_live = body == RUN_TOOL
+        if is_live and self._current.upload.durable < length:
+            raise WireError(
+                f"a tool is to be run that was called in the first {length} events, "
+                f"of which {self._current.upload.durable} are durable"
+            )
         self.results[place] = None if is_live else _parsed(body)
 
     def _settled(self, message: Settled, body: bytes) -> None:
@@ -217,13 +225,17 @@ class Endpoint:
         self._answered(_CHILD, place)
         self.settled[place] = _parsed(body)
 
-    def _answered(self, kind: str, place: Place) -> None:
-        """Take note that the hub has answered a request that waits for it."""
+    def _answered(self, kind: str, place: Place) -> int:
+        """Take note that the hub has answered a request that waits for it.
+
+        Returns:
+            The length of the log that it was made from.
+        """
         unanswered = self._current.unanswered
         if (kind, place) not in unanswered:
             where = f"turn {place.turn}, step {place.step}, block {place.block}"
             raise WireError(f"a result for {where}, which awaits none")
-        unanswered.remove((kind, place))
+        return unanswered.pop((kind, place))
 
     def _cancel(self, message: Cancel, cause: JsonObject) -> None:
         if message.call is None:
@@ -242,14 +254,6 @@ class Endpoint:
     def loop(self) -> TurnLoop:
         """The session's turn loop."""
         return self._current.loop
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether a request waits for the events before it to be durable.
-
-        The step that it stands in must not end before it was sent.
-        """
-        return bool(self._current.waiting)
 
     @property
     def cancelled(self) -> JsonObject | None:
@@ -301,7 +305,7 @@ class Endpoint:
         self.call = None
 
     def start_tool(self, tool: PendingTool) -> None:
-        """Ask for the result of a tool call, once the hub has it durably.
+        """Ask for the result of a tool call; it comes once the call is durable.
 
         The answer comes into ``settled`` for a call that delegates, into ``results``
         for every other one.
@@ -328,7 +332,7 @@ class Endpoint:
         self._request(_TOOL, place, message, asked)
 
     def delegate(self, place: Place, context: Context, asked: JsonObject) -> None:
-        """Ask for a child, once the hub has all durably that led to it.
+        """Ask for a child, which is made once all is durable that led to it.
 
         Args:
             place: where in this session; its answer comes into ``settled`` there.
@@ -342,10 +346,11 @@ class Endpoint:
     def _request(
         self, kind: str, place: Place, message: ToHub, asked: JsonObject
     ) -> None:
-        self._queue_events()
+        # At once: the step that it stands in may end before anything else is said.
+        self._flush()
         session = self._current
-        session.unanswered.add((kind, place))
-        session.waiting.append((len(session.log), message, dumps(asked)))
+        session.unanswered[kind, place] = len(session.log)
+        self._say(message, dumps(asked))
 
     # --- inside ----------------------------------------------------------------
 
@@ -360,8 +365,6 @@ class Endpoint:
             return
         has_ended = self._pilot.advance()
         self._flush()
-        for message, body in self._session.released():
-            self._say(message, body)
         # A request that was not answered yet keeps the session going.
         if has_ended and not self._has_result and not self._session.unanswered:
             self._has_result = True
@@ -403,8 +406,7 @@ class _Session:
         self.loop = TurnLoop(log, clock)
         self.upload = Upload(create.sid, len(log))
         self.calls = 0
-        self.waiting: list[tuple[int, ToHub, bytes]] = []
-        self.unanswered: set[tuple[str, Place]] = set()
+        self.unanswered: dict[tuple[str, Place], int] = {}
         self._queued = len(log)
 
     def queue_events(self) -> None:
@@ -418,13 +420,6 @@ class _Session:
         index = call.taken - 1
         self.upload.add_chunk(event, call.number, index, call.sum_taken)
         self._queued = len(self.log)
-
-    def released(self) -> list[tuple[ToHub, bytes]]:
-        """Return the requests whose events have become durable."""
-        durable = self.upload.durable
-        ready = [(message, body) for n, message, body in self.waiting if n <= durable]
-        self.waiting = [entry for entry in self.waiting if entry[0] > durable]
-        return ready
 
 
 def _delegated(tool: PendingTool) -> JsonObject | None:
@@ -444,8 +439,11 @@ def _delegated(tool: PendingTool) -> JsonObject | None:
     }
 
 
-def _seeded_log(create: Create, seed: bytes) -> SessionLog:
+def _seeded_log(create: Create, seed: bytes, seed_length: int) -> SessionLog:
     """Build the log that a session starts with, after checking its seed.
+
+    A new session is given what it inherits, up to its boundary, which is marked then; a
+    resumed one is given all of its log, which holds the mark if it has a boundary.
 
     Raises:
         SeedError: if the seed is not the one that the hub announced, or leaves a
@@ -464,7 +462,7 @@ def _seeded_log(create: Create, seed: bytes) -> SessionLog:
     if len(events) != create.events:
         raise SeedError(f"the seed has {len(events)} events, announced {create.events}")
     log = SessionLog(events)
-    if events:
+    if events and len(events) == seed_length:
         log.add(END_SEED, events[-1].time)
     return log
 

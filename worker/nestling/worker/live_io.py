@@ -178,7 +178,6 @@ class LiveSession:
             if not calling.cancelled():
                 calling.exception()
             self._calling = None
-        await self.until(lambda: not endpoint.has_unsent)
         if endpoint.cancelled is not None and not loop.is_cancelled:
             loop.cancel(endpoint.cancelled)
         for tool in loop.owed_tools:
@@ -218,8 +217,7 @@ class LiveSession:
         return self._calling.result()
 
     async def _made(self, call: Call) -> Reply:
-        loop, endpoint = self._endpoint.loop, self._endpoint
-        await self.until(lambda: not endpoint.has_unsent)
+        loop = self._endpoint.loop
         if loop.is_in_step:
             loop.end_step()
         loop.start_step()
@@ -325,8 +323,9 @@ class LiveSession:
         running: list[asyncio.Task[JsonObject]] = []
         results = []
         try:
-            for tool in owed:
-                self._ask(loop.dispatch(tool.block))
+            # All are in the log before the first is asked for: one commit for them.
+            for called in [loop.dispatch(tool.block) for tool in owed]:
+                self._ask(called)
             running += [asyncio.create_task(self._result(tool)) for tool in owed]
             for tool, task in zip(owed, running, strict=True):
                 body = await task
