@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from nestling.harness import cli, store_commands_io
+from nestling.session.errors import SessionNotFoundError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.reading import read_recording
-from nestling.session.store_io import open_store
+from nestling.session.store_io import SessionStore, Stored, open_store
 from nestling.session.writing import encode_header
 from support.examples import FOLDER
 from support.processes import run_nestling
@@ -29,7 +30,7 @@ from support.session_logs import (
     rows,
     text_block,
 )
-from support.stores import ADDRESSES, example_sessions, files, fill, spoil
+from support.stores import ADDRESSES, example_sessions, files, fill, outdate, spoil
 
 ONE = Header("one", 1_000, {"delegationDepth": 0})
 
@@ -206,6 +207,41 @@ def test_show_hides_nothing_behind_a_damaged_session(address: str) -> None:
     states = {s["id"]: s["state"] for s in _json("sessions", address)["sessions"]}
     assert states["harbour"] == "damaged"
     assert states["harbour.t2s1b1"] == "completed"
+
+
+def test_a_header_of_another_version(address: str) -> None:
+    fill(address, (ONE, answered().events), (Header("two", 2, {}), answered().events))
+    outdate(address, "two")
+    first, second = _ok("show", address).split("\n\n")
+    assert _columns(first)[:3] == ["/", "root", "one"]
+    assert _columns(second)[0] == "(no path)"
+    assert "version 7" in second
+    assert len(_ok("sessions", address).splitlines()) == 2
+    (line,) = _failed(address)
+    assert "load refuses it: " in line
+    assert "version 7" in line
+    listed = _json("sessions", address)["sessions"]
+    ((name, state),) = ((s["id"], s["state"]) for s in listed if s["problem"])
+    assert state == "unsupported"
+    for command in ("show", "export"):
+        assert "version 7" in _error(command, address, name)
+
+
+def test_a_session_that_goes_away_meanwhile(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(address, (ONE, answered().events), (Header("two", 2, {}), answered().events))
+    inspect = SessionStore.inspect
+
+    def late(self: SessionStore, session_id: str) -> Stored:
+        if session_id == "two":
+            raise SessionNotFoundError("two is not stored")
+        return inspect(self, session_id)
+
+    monkeypatch.setattr(SessionStore, "inspect", late)
+    assert len(_ok("show", address).splitlines()) == 1
+    assert _ok("verify", address).startswith("ok: ")
+    assert "holds no session 'two' any more" in _error("show", address, "two")
 
 
 def test_show_of_what_has_no_root(address: str) -> None:

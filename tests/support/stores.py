@@ -58,6 +58,19 @@ def spoil(address: str, session_id: str, seq: int) -> None:
         connection.commit()
 
 
+def outdate(address: str, session_id: str) -> None:
+    """Give a session's header a version that nobody knows."""
+    if address.startswith("jsonl:"):
+        path = log_file(address, session_id)
+        path.write_bytes(path.read_bytes().replace(b'"version":0', b'"version":7', 1))
+        return
+    with closing(sqlite3.connect(address.removeprefix("sqlite:"))) as connection:
+        connection.execute(
+            "UPDATE sessions SET version = 7 WHERE id = ?", (session_id,)
+        )
+        connection.commit()
+
+
 def files(folder: Path) -> dict[str, bytes]:
     """Return what every file below a folder holds."""
     return {

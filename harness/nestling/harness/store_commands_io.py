@@ -75,7 +75,14 @@ def _listed(store: SessionStore, session_id: str | None) -> list[Listed]:
 def _read(store: SessionStore, listed: Listed) -> Read | None:
     """Read a session, however it is; None if it is gone meanwhile."""
     if listed.header is None:
-        return Read(listed.id, None, None, problem=listed.problem)
+        is_unsupported = _is_unsupported(store, listed.id)
+        return Read(
+            listed.id,
+            None,
+            None,
+            problem=listed.problem,
+            is_unsupported=is_unsupported,
+        )
     was_live = store.is_live(listed.id)
     try:
         stored = store.inspect(listed.id)
@@ -100,6 +107,15 @@ def _read(store: SessionStore, listed: Listed) -> Read | None:
     tail = "" if is_live else stored.tail
     closers = 0 if is_live else stored.closers
     return Read(listed.id, stored.header, events, closers, tail, is_live)
+
+
+def _is_unsupported(store: SessionStore, session_id: str) -> bool:
+    """Tell whether a session whose header cannot be read is of another build."""
+    try:
+        store.inspect(session_id)
+    except StoreError as error:
+        return isinstance(error, UnsupportedError)
+    return False
 
 
 def _reads(store: SessionStore, listed: Iterable[Listed]) -> Iterator[Read]:
