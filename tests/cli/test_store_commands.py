@@ -19,6 +19,14 @@ from nestling.session.reading import read_recording
 from nestling.session.store_io import SessionStore, Stored, open_store
 from nestling.session.writing import encode_header
 from support.examples import FOLDER
+from support.filled_stores import (
+    ADDRESSES,
+    example_sessions,
+    files,
+    fill,
+    outdate,
+    spoil,
+)
 from support.processes import run_nestling
 from support.session_logs import (
     LogWriter,
@@ -30,7 +38,6 @@ from support.session_logs import (
     rows,
     text_block,
 )
-from support.filled_stores import ADDRESSES, example_sessions, files, fill, outdate, spoil
 
 ONE = Header("one", 1_000, {"delegationDepth": 0})
 
