@@ -17,8 +17,8 @@ from nestling.harness.session_report import session_text
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.invariants import log_findings
-from nestling.session.jsonl_io import read_file
 from nestling.session.lineage_invariants import imprint, lineage_findings
+from nestling.session.recording_io import read_file
 from support.examples import FOLDER
 from support.filled_stores import example_sessions, fill, log_file
 

@@ -11,8 +11,8 @@ import pytest
 from nestling.session.event import Event, event_from_content
 from nestling.session.header import Header
 from nestling.session.invariants import Finding, log_findings
-from nestling.session.jsonl_io import read_file
 from nestling.session.jsontext import JsonObject
+from nestling.session.recording_io import read_file
 from nestling.session.repair import closers
 from support.corpus import dsh_logs, needs_corpus
 from support.examples import FOLDER

@@ -11,9 +11,9 @@ import pytest
 from nestling.session.event import Event, event_from_content
 from nestling.session.header import Header
 from nestling.session.invariants import Finding
-from nestling.session.jsonl_io import read_file
 from nestling.session.lineage_invariants import imprint, lineage_findings
 from nestling.session.reading import Recording
+from nestling.session.recording_io import read_file
 from support.corpus import dsh_logs, needs_corpus
 from support.examples import FOLDER
 from support.session_logs import (

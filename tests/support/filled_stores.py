@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nestling.session.event import Event
 from nestling.session.header import Header
-from nestling.session.jsonl_io import read_file
+from nestling.session.recording_io import read_file
 from nestling.session.store_io import open_store
 from support.examples import FOLDER
 
