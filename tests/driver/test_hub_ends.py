@@ -9,7 +9,6 @@ import pytest
 from nestling.driver import hub_session
 from nestling.driver.director import CancelAt, Recorded, Stops
 from nestling.driver.exits import Exit
-from nestling.driver.hub import LEAVING
 from nestling.driver.hub_session import State
 from nestling.driver.instructions import (
     Abort,
@@ -18,6 +17,7 @@ from nestling.driver.instructions import (
     Release,
     Tick,
 )
+from nestling.driver.watch import LEAVING
 from nestling.session.jsontext import JsonObject, dumps, loads
 from nestling.wire.messages import (
     Bye,

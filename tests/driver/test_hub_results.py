@@ -12,9 +12,10 @@ from nestling.driver.instructions import (
     Kill,
     NotDurable,
     NotLaunched,
+    Send,
 )
 from nestling.session.jsontext import JsonObject, loads
-from nestling.wire.messages import Settled
+from nestling.wire.messages import Cancel, Settled
 from support.directors import Scripted
 from support.hubs import Kit, Peer
 
@@ -155,20 +156,28 @@ def test_a_parent_that_dies_takes_its_children_along() -> None:
     child.begin()
     child.asks()
     child.delegate()
-    kit.peer(3)
+    last = kit.peer(3)
     orders = kit.exited("w0")
-    assert [o for o in orders if isinstance(o, Kill)] == [Kill("w1")]
-    assert [o for o in kit.exited("w1") if isinstance(o, Kill)] == [Kill("w3")]
-    assert Done() not in kit.orders
-    kit.exited("w3")
+    cancels = [
+        o for o in orders if isinstance(o, Send) and isinstance(o.message, Cancel)
+    ]
+    assert [(o.launch, loads(o.body)) for o in cancels] == [("w1", {"kind": "parent"})]
+    last.begin()
+    assert kit.sent("w3")[-1].message == Cancel(3, None, None), "once it has a turn"
+    last.end("aborted")
+    last.finish()
+    kit.exited("w3", Exit(0, None))
+    child.end("aborted")
+    child.finish()
+    kit.exited("w1", Exit(0, None))
     assert Done() not in kit.orders, "a process is left"
     kit.exited("w2", Exit(0, None))
     assert kit.orders[-1] == Done()
     settled = kit.director.settled
     assert [settled[s.id].ended_by for s in kit.hub.tree] == [
-        *("death", "abort", "itself", "abort")
+        *("death", "itself", "itself", "itself")
     ]
-    assert settled[CHILD].diagnostic == "its parent / is gone (SIGKILL)"
+    assert settled[CHILD].outcome.stop_reason == "aborted"
 
 
 def test_a_session_that_the_director_stops_is_stopped_alone() -> None:

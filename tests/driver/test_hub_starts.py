@@ -174,8 +174,9 @@ def test_a_start_takes_too_long() -> None:
 
 def test_a_worker_that_has_started_may_take_its_time() -> None:
     kit = Kit(Scripted(Limits(start_timeout=2.0)))
-    kit.peer()
+    peer = kit.peer()
     kit.seconds = 1e6
+    peer.say(Beat(0, 0))
     assert kit.tell(Tick()) == []
 
 

@@ -43,6 +43,7 @@ class Scripted:
         tools: what tool calls get, by call id; nothing without.
         stops: where sessions are stopped, by id.
         objections: why a session must not start or go on, by id.
+        is_open: whether the root may be told more.
         seen: the types of the events it was shown, by session id.
         settled: how sessions ended, by id.
         refused: what workers refused: (id, reason, detail).
@@ -58,6 +59,7 @@ class Scripted:
         self.tools: dict[str, ToolDecision] = {}
         self.stops: dict[str, Stops] = {}
         self.objections: dict[str, str] = {}
+        self.is_open = False
         self.seen: dict[str, list[str]] = {}
         self.settled: dict[str, Settlement] = {}
         self.refused: list[tuple[str, str, str]] = []
@@ -70,7 +72,7 @@ class Scripted:
         return Creation(header, "tape", b"[]", self.stops.get(session_id, Stops()))
 
     def on_root(self) -> Creation:
-        return self.creation("root")
+        return self.creation("root")._replace(is_open=self.is_open)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
         self.delegations.append(delegation)

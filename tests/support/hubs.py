@@ -304,9 +304,13 @@ class Peer:
         asked = {"callId": call_id, "prompt": prompt, "description": ""}
         return self.say(Delegate(**{**fields, **more}), dumps(asked))
 
+    def finish_turn(self) -> list[Instruction]:
+        """Say the result."""
+        return self.say(Result(self.sid, len(self.log)))
+
     def finish(self) -> list[Instruction]:
         """Say the result, then goodbye."""
-        said = self.say(Result(self.sid, len(self.log)))
+        said = self.finish_turn()
         return said + self.say(Bye(self.sid, "done"))
 
 

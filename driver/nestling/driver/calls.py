@@ -6,6 +6,9 @@ the hub's own log leads to. Who answers is the director's to say.
 
 from __future__ import annotations
 
+from typing import Final
+
+from nestling.driver.cancels import cut_of
 from nestling.driver.director import Answer, Asked, CallRequest
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Allow, Ask, Provided, ProviderEnded
@@ -16,6 +19,9 @@ from nestling.session.jsontext import dumps
 from nestling.session.request import rebuild_request
 from nestling.wire.credit import WINDOW_BYTES, WINDOW_FRAMES, Window
 from nestling.wire.messages import Cancel, Chunks, Credit, End, Fail, Stream
+
+TIMEOUT: Final = "TIMEOUT"
+"""The code of a call whose provider was silent for too long."""
 
 
 class Calls:
@@ -53,7 +59,7 @@ class Calls:
             message.turn,
             message.step,
         )
-        decision = self._tree.director.on_stream(request)
+        decision = cut_of(session) or self._tree.director.on_stream(request)
         # A worker may ask for less than the usual window, not for more.
         window = Window(
             min(message.credit_bytes, WINDOW_BYTES),
@@ -61,6 +67,7 @@ class Calls:
         )
         answer = None if isinstance(decision, Asked) else decision
         session.call = OpenCall(request, answer, window)
+        session.call.heard_at = self._tree.now.monotonic
         self._tree.progress += 1
         self._tree.notice(session, f"call {message.call + 1}")
         if isinstance(decision, Asked):
@@ -74,6 +81,7 @@ class Calls:
         call = self._asked(session, event.call)
         if call is None:
             return
+        call.heard_at = self._tree.now.monotonic
         try:
             for chunk in event.chunks:
                 call.grow(chunk)
@@ -88,6 +96,36 @@ class Calls:
         if call is not None:
             call.finish(event.failure)
             self._serve(session, call)
+
+    def fail(self, session: HubSession, message: str, code: str) -> bool:
+        """End a call that a provider is answering; its turn goes on.
+
+        Returns:
+            Whether there was one.
+        """
+        call = session.call
+        if session.state is not State.RUNNING or call is None:
+            return False
+        if call.answer is not None or call.is_closed:
+            return False
+        self._tree.dismiss(session, {"message": message, "code": code})
+        self._serve(session, call)
+        return True
+
+    def expire(self, session: HubSession) -> None:
+        """End a call whose provider has been silent for too long.
+
+        One that may not yield any more, because its worker has no room, is not silent.
+        """
+        call = session.call
+        if call is None or call.answer is not None or call.is_ahead:
+            return
+        limits, is_first = self._tree.director.limits, not call.chunks
+        bound = limits.first_token_timeout if is_first else limits.stream_idle_timeout
+        if self._tree.now.monotonic - call.heard_at > bound:
+            what = "first" if is_first else "next"
+            text = f"the provider's {what} chunk did not come within {bound:g} s"
+            self.fail(session, text, TIMEOUT)
 
     def _asked(self, session: HubSession, number: int) -> OpenCall | None:
         """Return the call that a provider speaks of, if it still waits for it."""
@@ -130,6 +168,8 @@ class Calls:
         self._serve(session, call)
 
     def _serve(self, session: HubSession, call: OpenCall) -> None:
+        if call.is_closed:
+            return  # it was cut
         number, sid = call.request.number, session.sid
         while (batch := call.next_batch(self._tree.now.epoch_ms)) is not None:
             self._tree.progress += 1
@@ -138,6 +178,7 @@ class Calls:
         if call.answer is None:
             allowed = call.allowance()
             if allowed is not None:
+                call.heard_at = self._tree.now.monotonic
                 self._tree.orders.append(Allow(sid, number, allowed))
         elif call.is_served and not call.is_closed:
             self._close_call(session, call, call.answer)

@@ -12,6 +12,7 @@ call costs one decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from nestling.driver.exits import Exit
@@ -24,6 +25,19 @@ from nestling.wire.messages import Purpose
 DEFAULT_MAX_DEPTH = 3
 DEFAULT_START_TIMEOUT = 30.0
 DEFAULT_STARTING = 8
+DEFAULT_SILENCE = 10.0
+DEFAULT_FIRST_TOKEN_TIMEOUT = 600.0
+DEFAULT_STREAM_IDLE_TIMEOUT = 300.0
+
+
+_SECONDS = (
+    "start_timeout",
+    "silence",
+    "first_token_timeout",
+    "stream_idle_timeout",
+    "turn_timeout",
+    "tool_timeout",
+)
 
 
 class Limits(NamedTuple):
@@ -33,11 +47,22 @@ class Limits(NamedTuple):
         max_depth: how many delegations may lie between the root and a session.
         start_timeout: seconds from a worker's launch until it must be ready.
         starting: so many workers may be starting at once; the others wait their turn.
+        silence: seconds without a sign of life after which a worker is suspected; it
+            gives one every two seconds. Ten more, and it is ended.
+        first_token_timeout: seconds until a provider's first chunk must come.
+        stream_idle_timeout: seconds until its next one must.
+        turn_timeout: seconds that a turn may take; then it is cancelled.
+        tool_timeout: seconds that a tool may take; then its result is an error.
     """
 
     max_depth: int = DEFAULT_MAX_DEPTH
     start_timeout: float = DEFAULT_START_TIMEOUT
     starting: int = DEFAULT_STARTING
+    silence: float = DEFAULT_SILENCE
+    first_token_timeout: float = DEFAULT_FIRST_TOKEN_TIMEOUT
+    stream_idle_timeout: float = DEFAULT_STREAM_IDLE_TIMEOUT
+    turn_timeout: float = inf
+    tool_timeout: float = inf
 
     def checked(self) -> Limits:
         """Return these limits, which a run can be carried out with.
@@ -49,9 +74,10 @@ class Limits(NamedTuple):
             found = getattr(self, name)
             if not is_int0(found) or found < least:
                 raise ValueError(f"{name} must be at least {least}, found {found!r}")
-        if not self.start_timeout > 0:
-            found = self.start_timeout
-            raise ValueError(f"start_timeout must be more than 0, found {found!r}")
+        for name in _SECONDS:
+            found = getattr(self, name)
+            if not isinstance(found, int | float) or not found > 0:
+                raise ValueError(f"{name} must be more than 0, found {found!r}")
         return self
 
 
@@ -238,9 +264,9 @@ class Stop(NamedTuple):
     reason: str
 
 
-EndedBy: TypeAlias = Literal["itself", "director", "abort", "death"]
+EndedBy: TypeAlias = Literal["itself", "director", "abort", "cancel", "death"]
 """What ended a session: its last word, a ``Stop`` of the director or a refusal, the
-end of the run or of its parent, or the death of its worker."""
+end of the run or of its parent, a cancel, or the death of its worker."""
 
 
 class Settlement(NamedTuple):

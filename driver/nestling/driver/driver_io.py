@@ -150,7 +150,7 @@ class Driver:
         try:
             with anyio.CancelScope(shield=True):
                 for run in self._runs:
-                    run.release_or_abort(is_hasty=error is not None)
+                    run.release_or_stop()
                 for run in self._runs:
                     await run.ended()
                 await self._caller.settle()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nestling.driver.cancels import PARENT, Cancels
 from nestling.driver.director import EndedBy, Settlement
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
@@ -28,8 +29,9 @@ from nestling.wire.messages import Bye, Cancel, Delegate, Settled
 class Endings:
     """Ends sessions and passes on what they came to."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, cancels: Cancels) -> None:
         self._tree = tree
+        self._cancels = cancels
         self._is_done = False
 
     # --- starting, growing -----------------------------------------------------
@@ -53,6 +55,11 @@ class Endings:
         self._tree.progress += len(events)
         for event in events:
             session.step.take(event)
+            if event.type == "turn/start":
+                session.turn_began = self._tree.now.monotonic
+            elif event.type == "turn/end":
+                session.turn_began = None
+                session.turns_ended += 1
         self._tree.persist(session)
         if not events:
             return
@@ -63,6 +70,7 @@ class Endings:
                 self._tree.kill(session, stop.reason, "director")
                 return
         self._cancel_where_told(session)
+        self._cancels.grown(session)
 
     def _cancel_where_told(self, session: HubSession) -> None:
         cause = session.cancels.get(len(session.log))
@@ -110,9 +118,7 @@ class Endings:
         session.state = State.STOPPING
         if session.ended_by != "director":  # what it stops, it stops alone
             for child in session.children:
-                if not child.is_ended:
-                    reason = f"its parent {session.path} is gone"
-                    self._tree.kill(child, reason, "abort")
+                self._cancels.cancel(child, PARENT)
         why = session.stop_reason or "its worker ended"
         diagnostic, last = f"{why} ({exit})", _last_event(session)
         if session.is_refused and not session.log.events:
@@ -158,8 +164,9 @@ class Endings:
         outcome = session.outcome()
         ended_by: EndedBy = "itself"
         if diagnostic is not None:
-            outcome = Outcome("error", outcome.output)
             ended_by = session.ended_by
+            stopped = "aborted" if ended_by == "cancel" else "error"
+            outcome = Outcome(stopped, outcome.output)
         settlement = Settlement(
             ended_by, outcome, session.exit, diagnostic, last_event, closing
         )

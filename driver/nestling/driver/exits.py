@@ -17,6 +17,10 @@ UNCOLLECTED: Final = "reaped by somebody else"
 because the driver ignores SIGCHLD."""
 
 
+UNKILLABLE: Final = "unkillable"
+"""The cause of an exit that never came: the process is there still, and left alone."""
+
+
 class Log(NamedTuple):
     """What one session has left."""
 

@@ -10,6 +10,7 @@ from codecs import getincrementaldecoder
 from typing import Final
 
 from nestling.driver.calls import Calls
+from nestling.driver.cancels import Cancels
 from nestling.driver.director import Director
 from nestling.driver.endings import Endings
 from nestling.driver.exits import Exit
@@ -17,6 +18,8 @@ from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import (
     Abort,
     Broken,
+    CancelCall,
+    CancelTurn,
     Durable,
     Exited,
     HubEvent,
@@ -29,13 +32,16 @@ from nestling.driver.instructions import (
     ProviderEnded,
     Received,
     Released,
+    Stopped,
     Tick,
 )
 from nestling.driver.prompts import Prompts
 from nestling.driver.requests import Requests
 from nestling.driver.tree import Now, Tree
 from nestling.driver.uploads import Gap, take_events
+from nestling.driver.watch import Watch
 from nestling.session.errors import AppendError, WireError
+from nestling.session.jsontext import JsonObject
 from nestling.session.spawn_path import ROOT
 from nestling.wire.messages import (
     PROTOCOL,
@@ -55,8 +61,8 @@ from nestling.wire.messages import (
     Welcome,
 )
 
-LEAVING: Final = 5.0
-"""Seconds that a worker has to end after its goodbye."""
+CANCELLED: Final = "CANCELLED"
+"""The code of a call that was cancelled while its turn goes on."""
 BYE_BYTES: Final = 4000
 """So much of a goodbye is kept, as whole characters."""
 
@@ -66,10 +72,12 @@ class Hub:
 
     def __init__(self, director: Director) -> None:
         self.tree = Tree(director)
-        self._endings = Endings(self.tree)
+        self._cancels = Cancels(self.tree)
+        self._endings = Endings(self.tree, self._cancels)
         self._calls = Calls(self.tree)
         self._prompts = Prompts(self.tree)
         self._requests = Requests(self.tree, self._endings)
+        self._watch = Watch(self.tree, self._endings, self._calls, self._cancels)
 
     def start(self, now: Now) -> list[Instruction]:
         """Create the root session."""
@@ -114,8 +122,14 @@ class Hub:
                 self._prompts.prompted(self.tree.root, event.prompt)
             case Released():
                 self._prompts.released(self.tree.root)
+            case CancelTurn():
+                event.ack(self._cancel_turn(event))
+            case CancelCall():
+                event.ack(self._cancel_call(event))
+            case Stopped():
+                self._stop(event.cause)
             case Tick():
-                self._tick()
+                self._watch.tick()
             case Abort():
                 self._abort(event.reason)
         return self._taken_orders()
@@ -144,6 +158,7 @@ class Hub:
 
     def _received(self, event: Received) -> None:
         session = self.tree.of_launch(event.launch)
+        session.last_heard = self.tree.now.monotonic
         if session.is_ended or session.state is State.STOPPING:
             self._last_words(session, event.message, event.body)
             return
@@ -189,7 +204,7 @@ class Hub:
             case Bye():
                 self._endings.bye(session, message, _goodbye(body))
             case Beat():
-                session.last_heard = self.tree.now.monotonic
+                pass  # that it was heard is all that it says
 
     def _hello(self, session: HubSession, message: Hello) -> None:
         session.require("a hello", State.STARTING)
@@ -237,25 +252,21 @@ class Hub:
             self.tree.kill(session, f"protocol: {error}")
         self._endings.kill_where_told(session)
 
-    def _tick(self) -> None:
-        limit = self.tree.director.limits.start_timeout
-        for session in self.tree:
-            self._end_if_late(session)
-            started_at = session.started_at
-            if started_at is None or not self.tree.is_starting(session):
-                continue
-            if self.tree.now.monotonic - started_at > limit:
-                reason = f"its worker did not start within {limit:g} s"
-                self.tree.kill(session, reason)
+    def _cancel_turn(self, event: CancelTurn) -> bool | None:
+        session = self.tree.at(event.path)
+        return None if session is None else self._cancels.cancel(session, event.cause)
 
-    def _end_if_late(self, session: HubSession) -> None:
-        """End a worker that has said goodbye and does not go."""
-        left_at = session.left_at
-        if left_at is None or session.state is not State.SETTLED:
-            return
-        if self.tree.now.monotonic - left_at > LEAVING:
-            session.left_at = None
-            self.tree.kill(session, "it did not end")
+    def _cancel_call(self, event: CancelCall) -> bool | None:
+        session = self.tree.at(event.path)
+        if session is None:
+            return None
+        return self._calls.fail(session, "the call was cancelled", CANCELLED)
+
+    def _stop(self, cause: JsonObject) -> None:
+        root = self.tree.root
+        root.is_open = False
+        self._cancels.cancel(root, cause)
+        self._prompts.released(root)
 
     def _abort(self, reason: str) -> None:
         self.tree.is_aborting = True

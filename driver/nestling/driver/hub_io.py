@@ -16,14 +16,17 @@ from nestling.driver.director import Director
 from nestling.driver.exits import Birth, Exit, Log
 from nestling.driver.hub import Hub
 from nestling.driver.instructions import (
+    Abandon,
     Abort,
     Allow,
     Ask,
     Broken,
     Dismiss,
     Done,
+    Dump,
     Exited,
     Flush,
+    HangUp,
     HubEvent,
     Instruction,
     Kill,
@@ -35,6 +38,7 @@ from nestling.driver.instructions import (
     Received,
     Release,
     Send,
+    Terminate,
     Tick,
 )
 from nestling.driver.launcher_io import Launcher
@@ -122,6 +126,7 @@ class HubLoop:
         self._ending: Ending = "done"
         self._waiting: list[tuple[str, str]] = []
         self._started = self._last_progress = self._last_tick = self._loop.time()
+        self._lost = 0.0  # seconds in which this process did not run
         self._loop.set_exception_handler(self._broke)
         self._writer = writer.run(self.tell_soon)
 
@@ -130,7 +135,7 @@ class HubLoop:
     async def run(self) -> RunEnd:
         """Run the tree to its end, and leave no process of it behind."""
         try:
-            self._obey(self._hub.start(_now()))
+            self._obey(self._hub.start(self._now()))
             self._tick()
             ending = await self._over
         finally:
@@ -180,7 +185,7 @@ class HubLoop:
         if self._over.done():
             return  # a late message must not start anything
         before = self._hub.tree.progress
-        self._obey(self._hub.handle(event, _now()))
+        self._obey(self._hub.handle(event, self._now()))
         if self._hub.tree.progress != before:
             self._last_progress = self._loop.time()
 
@@ -209,12 +214,18 @@ class HubLoop:
     def _exited(self, launch: str, exit: Exit) -> None:
         self._tell(Exited(launch, exit))
 
+    def _now(self) -> Now:
+        """Return the time; the clock by which others are judged stood still with us."""
+        return Now(self._loop.time() - self._lost, time.time_ns() // 1_000_000)
+
     def _tick(self) -> None:
         if self._over.done():
             return
         now = self._loop.time()
-        if now - self._last_tick > TICK + LAG:
+        late = now - self._last_tick - TICK
+        if late > LAG:
             self._last_progress = now  # it was this process that did not run
+            self._lost += late
         else:
             self._tell(Tick())
         self._last_tick = now
@@ -244,13 +255,26 @@ class HubLoop:
                     self._writer.release(instruction.sid)
                 case Ask() | Allow() | Dismiss():
                     self._consult(instruction)
-                case Kill():
-                    self._workers.kill(instruction.launch)
+                case HangUp() | Terminate() | Kill() | Abandon() | Dump():
+                    self._end(instruction)
                 case Notice():
                     self._watch(instruction)
                 case Done():
                     if not self._over.done():
                         self._over.set_result(self._ending)
+
+    def _end(self, order: HangUp | Terminate | Kill | Abandon | Dump) -> None:
+        match order:
+            case HangUp():
+                self._workers.hang_up(order.launch)
+            case Terminate():
+                self._workers.terminate(order.launch)
+            case Kill():
+                self._workers.kill(order.launch)
+            case Abandon():
+                self._workers.abandon(order.launch)
+            case Dump():
+                self._workers.dump(order.launch)
 
     def _consult(self, instruction: Ask | Allow | Dismiss) -> None:
         if self._providers is None:
@@ -273,7 +297,3 @@ class HubLoop:
         else:
             # A peer that is gone is noticed by its process's end.
             self._socket.send(routing_id, frames)
-
-
-def _now() -> Now:
-    return Now(time.monotonic(), time.time_ns() // 1_000_000)

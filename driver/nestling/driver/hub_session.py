@@ -14,6 +14,7 @@ from nestling.driver.streams import OpenCall
 from nestling.session.boundary import own_events
 from nestling.session.errors import WireError
 from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
 from nestling.session.outcome import Outcome, outcome
 from nestling.wire.messages import Delegate
@@ -33,6 +34,25 @@ class State(enum.Enum):
     STOPPING = "stopping"
     SETTLED = "settled"
     REAPED = "reaped"
+
+
+class Cancelling(NamedTuple):
+    """A turn that is being cancelled.
+
+    Attributes:
+        cause: why, as the log will hold it.
+        turn: its number, once the hub knows of it and the worker was told.
+    """
+
+    cause: JsonObject
+    turn: int | None
+
+
+class Climb(NamedTuple):
+    """Where a worker stands on the ladder: before `rung`, since a monotonic time."""
+
+    rung: int
+    since: float
 
 
 class Parentage(NamedTuple):
@@ -73,7 +93,14 @@ class HubSession:
         ended_by: what ends it, if it does not end by itself.
         stop_reason: why the driver ends it, if it does.
         has_lost_store: whether its events can no longer be written.
-        last_heard: when its worker last said that it lives, in monotonic seconds.
+        last_heard: when its worker last said something, in monotonic seconds.
+        is_suspect: whether it has been silent for too long.
+        cancelling: the cancel of its open turn, until that has ended.
+        climb: where its worker stands on the ladder, if it is to be ended.
+        never_began: whether it was cancelled before its first turn.
+        begun: how many prompts its worker was sent.
+        turns_ended: how many turns its log has seen the end of since it was created.
+        turn_began: when its open turn began, in monotonic seconds.
         waits_for: what the session waits for now, in words.
     """
 
@@ -119,6 +146,13 @@ class HubSession:
         self.stop_reason: str | None = None
         self.has_lost_store = False
         self.last_heard = 0.0
+        self.is_suspect = False
+        self.cancelling: Cancelling | None = None
+        self.climb: Climb | None = None
+        self.never_began = False
+        self.turn_began: float | None = None
+        self.begun = 0
+        self.turns_ended = 0
         self.waits_for = "its worker to start"
         self._flush = flush
         self._when_durable: list[tuple[int, Callable[[], None]]] = []
@@ -145,8 +179,15 @@ class HubSession:
         """The session that delegated this one."""
         return None if self.parentage is None else self.parentage.parent
 
+    @property
+    def is_between_turns(self) -> bool:
+        """Whether it has done all that it was told, though it may not have said so."""
+        return self.has_result or 0 < self.begun <= self.turns_ended
+
     def outcome(self) -> Outcome:
         """Return what the session has come to so far."""
+        if self.never_began:
+            return Outcome("aborted", [])
         return outcome(own_events(self.log.events, self.seed_length))
 
     def when_asked(

@@ -5,7 +5,7 @@ Whoever does the I/O feeds events in and carries the instructions out, in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from nestling.driver.director import Prompt
@@ -95,6 +95,32 @@ class Released(NamedTuple):
     """The user says nothing more to the root session: it ends when it is done."""
 
 
+class CancelTurn(NamedTuple):
+    """The turn of the session at `path` is to be cancelled, with all below it.
+
+    Attributes:
+        cause: why, as the log will hold it.
+        ack: told whether there was something to cancel; None if there is no session.
+    """
+
+    path: str
+    cause: JsonObject
+    ack: Callable[[bool | None], None]
+
+
+class CancelCall(NamedTuple):
+    """The open model call of the session at `path` is to fail; its turn goes on."""
+
+    path: str
+    ack: Callable[[bool | None], None]
+
+
+class Stopped(NamedTuple):
+    """The run is to end in order: what it does is cancelled, and nothing more comes."""
+
+    cause: JsonObject
+
+
 class Tick(NamedTuple):
     """Time passed."""
 
@@ -117,6 +143,9 @@ HubEvent: TypeAlias = (
     | ProviderEnded
     | Prompted
     | Released
+    | CancelTurn
+    | CancelCall
+    | Stopped
     | Tick
     | Abort
 )
@@ -200,6 +229,30 @@ class Kill(NamedTuple):
     launch: str
 
 
+class HangUp(NamedTuple):
+    """End a worker's input: it is to end by itself, at once."""
+
+    launch: str
+
+
+class Terminate(NamedTuple):
+    """Ask a worker's process and its group to end (SIGTERM)."""
+
+    launch: str
+
+
+class Abandon(NamedTuple):
+    """Wait no longer for a worker's process, which cannot be ended."""
+
+    launch: str
+
+
+class Dump(NamedTuple):
+    """Have a worker write into its log where its threads are."""
+
+    launch: str
+
+
 class Done(NamedTuple):
     """Every session has ended and every process is gone."""
 
@@ -220,7 +273,11 @@ Instruction: TypeAlias = (
     | Ask
     | Allow
     | Dismiss
+    | HangUp
+    | Terminate
     | Kill
+    | Abandon
+    | Dump
     | Done
     | Notice
 )

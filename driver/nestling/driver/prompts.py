@@ -43,8 +43,9 @@ class Prompts:
         """Begin a session's next turn, if it is told one."""
         if session.prompts:
             body = dumps(list(session.prompts.popleft()))
-            session.has_result = False
+            session.has_result = session.never_began = False
             session.prompted += 1
+            session.begun += 1
             session.waits_for = "its worker"
             self._tree.progress += 1
             self._tree.say(session, messages.Prompt(session.sid), body)
@@ -61,6 +62,7 @@ class Prompts:
         if session.has_result:
             raise WireError("a second result")
         session.has_result = True
+        session.cancelling = None  # what it came too late for is over
         session.waits_for = "its last events to be durable"
         session.when_asked(message.length, lambda: self._go_on(session, message))
 

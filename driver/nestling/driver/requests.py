@@ -65,6 +65,10 @@ class Requests:
     ) -> None:
         if session.state is not State.RUNNING:
             return
+        answer = ToolResult(session.sid, message.turn, message.step, message.block)
+        if session.cancelling is not None:
+            self._tree.say(session, answer, dumps(_cancelled(asked["callId"])))
+            return
         request = ToolRequest(
             session.id,
             message.turn,
@@ -75,7 +79,6 @@ class Requests:
             asked["arguments"],
         )
         decision = self._tree.director.on_tool(request)
-        answer = ToolResult(session.sid, message.turn, message.step, message.block)
         if isinstance(decision, Recorded):
             self._tree.say(session, answer, dumps(decision.result))
         elif isinstance(decision, Run):
@@ -98,6 +101,9 @@ class Requests:
         self, session: HubSession, message: Delegate, asked: JsonObject
     ) -> None:
         if session.state is not State.RUNNING or self._tree.is_aborting:
+            return
+        if session.cancelling is not None:
+            self._settle(session, message, _cancelled(asked["callId"]))
             return
         delegation = self._delegation(session, message, asked)
         session.waits_for = f"its child {delegation.path}"
@@ -189,6 +195,19 @@ def _options(asked: JsonObject) -> JsonObject:
 def cut(text: str) -> str:
     """Return the beginning of what a worker said, for a message of our own."""
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def _cancelled(call_id: str) -> JsonObject:
+    """Build the result of what was asked for in a turn that is cancelled."""
+    text = {"type": "text", "text": "Error: the turn was cancelled"}
+    block = {
+        "type": "tool-result",
+        "toolCallId": call_id,
+        "content": [text],
+        "isError": True,
+    }
+    error = {"name": "AbortError", "code": "ABORTED_BEFORE_DISPATCH"}
+    return {"block": block, "error": error}
 
 
 def refusal(call_id: str, why: str) -> JsonObject:

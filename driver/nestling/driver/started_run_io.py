@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import anyio
@@ -13,7 +13,13 @@ from nestling.driver.director import Prompt, Settlement
 from nestling.driver.exits import Log
 from nestling.driver.hub_io import RunEnd
 from nestling.driver.hub_thread_io import HubThread
-from nestling.driver.instructions import Prompted, Released
+from nestling.driver.instructions import (
+    CancelCall,
+    CancelTurn,
+    Prompted,
+    Released,
+    Stopped,
+)
 from nestling.driver.live_director import Grown
 from nestling.session.errors import JsonDomainError, NestlingError
 from nestling.session.event import Event
@@ -160,6 +166,76 @@ class StartedRun:
             else:
                 await self._change()
 
+    async def cancel(self, path: str = ROOT, cause: str = "user") -> bool:
+        """Cancel the turn of a session, and of all sessions below it.
+
+        Their logs are closed as ``aborted``: by `cause` at the session itself, by
+        ``parent`` below it. A parent above it is told what it came to. Who does not stop
+        is ended, within twelve seconds. A second time changes nothing.
+
+        Args:
+            path: the session's spawn path.
+            cause: who cancels it, for the log.
+
+        Returns:
+            Whether there was something to cancel; it has been told then, and ``result``
+            comes when it has stopped.
+
+        Raises:
+            NestlingError: if there is no session at that path.
+        """
+        reason: JsonObject = {"kind": cause}
+        check(reason)
+        return await self._acknowledged(
+            path, lambda ack: self.thread.tell(CancelTurn(path, reason, ack))
+        )
+
+    async def cancel_call(self, path: str = ROOT) -> bool:
+        """Cancel the open model call of a session; its turn goes on.
+
+        The call fails with the code ``CANCELLED``: an agent's own loop gets a
+        ``ModelCallError``, the built-in one ends the turn.
+
+        Args:
+            path: the session's spawn path.
+
+        Returns:
+            Whether a provider was answering one.
+
+        Raises:
+            NestlingError: if there is no session at that path.
+        """
+        return await self._acknowledged(
+            path, lambda ack: self.thread.tell(CancelCall(path, ack))
+        )
+
+    async def _acknowledged(
+        self, path: str, tell: Callable[[Callable[[bool | None], None]], None]
+    ) -> bool:
+        answers: list[bool | None] = []
+
+        def ack(answer: bool | None) -> None:
+            answers.append(answer)
+            self._wake()
+
+        tell(ack)
+        while not answers and not self._over.is_set():
+            await self._change()
+        if answers and answers[0] is None:
+            raise NestlingError(f"the run {self.session_id} has no session at {path!r}")
+        return bool(answers and answers[0])
+
+    async def stop(self, cause: str = "user") -> Mapping[str, Log]:
+        """Cancel all that the run does, let it end, and return its logs (see ``logs``).
+
+        Args:
+            cause: who stops it, for the log.
+        """
+        self._is_closing = True
+        self.thread.tell(Stopped({"kind": cause}))
+        await self.ended()
+        return self.logs
+
     async def close(self) -> Mapping[str, Log]:
         """Let the run end, and return what its sessions have left (see ``logs``)."""
         self._is_closing = True
@@ -282,9 +358,9 @@ class StartedRun:
         """Wait until nothing is left of the run's processes."""
         await self._over.wait()
 
-    def release_or_abort(self, *, is_hasty: bool) -> None:
-        """End the run: orderly if it has nothing left to do, else now."""
-        if is_hasty or self._done < self._asked:
-            self.thread.abort()
+    def release_or_stop(self) -> None:
+        """End the run, in order: what it still does is cancelled."""
+        if self._done < self._asked:
+            self.thread.tell(Stopped({"kind": "user"}))
         else:
             self.thread.tell(Released())

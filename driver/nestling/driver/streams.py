@@ -58,6 +58,8 @@ class OpenCall:
         answer: the whole answer, with how it ends; None while a provider makes it.
         served: how many chunks were sent.
         is_closed: whether the end of the answer was sent, too.
+        heard_at: when its provider was last heard of, or let go on, in monotonic
+            seconds.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class OpenCall:
         self.window = window
         self.served = 0
         self.is_closed = False
+        self.heard_at = 0.0
         self._logged = 0
         self._allowed = AHEAD
         self._times: list[int] = []
@@ -78,6 +81,11 @@ class OpenCall:
     def is_served(self) -> bool:
         """Whether every chunk that is known was sent."""
         return self.served == len(self.chunks)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the provider has yielded all that it may for now."""
+        return len(self.chunks) >= self._allowed
 
     def grow(self, chunk: Json) -> None:
         """Take the next chunk from the provider.

@@ -13,15 +13,15 @@ from nestling.driver.instructions import (
     Dismiss,
     Flush,
     Instruction,
-    Kill,
     Launch,
     Notice,
     Persist,
     Send,
 )
+from nestling.driver.ladder import KILL, climbed
 from nestling.session.event import Event
 from nestling.session.header import Header
-from nestling.session.jsontext import dumps
+from nestling.session.jsontext import JsonObject, dumps
 from nestling.session.log import END_SEED, SessionLog
 from nestling.session.spawn_path import ROOT
 from nestling.session.writing import encode_rows
@@ -83,6 +83,10 @@ class Tree:
     def of_sid(self, sid: int) -> HubSession:
         """Return the session with a number that the hub itself gave out."""
         return self._sessions[sid]
+
+    def at(self, path: str) -> HubSession | None:
+        """Return the session at a spawn path, if there is one."""
+        return next((each for each in self if each.path == path), None)
 
     def is_reaped(self) -> bool:
         """Tell whether every session has ended, and its process, too."""
@@ -240,28 +244,45 @@ class Tree:
         """Have what is on its way to disk written now."""
         self.orders.append(Flush(session.sid))
 
-    def dismiss(self, session: HubSession) -> None:
-        """Let the provider of a session's open call go, if one is at work."""
+    def dismiss(self, session: HubSession, failure: JsonObject | None = None) -> None:
+        """Let the provider of a session's open call go, if one is at work.
+
+        Args:
+            session: whose.
+            failure: how the call ends then, for those who still wait for it.
+        """
         call = session.call
         if call is not None and call.answer is None:
-            call.finish(None)
+            call.finish(failure)
             self.orders.append(Dismiss(session.sid, call.request.number))
 
     def kill(
         self, session: HubSession, reason: str, ended_by: EndedBy = "death"
     ) -> None:
         """End a session's worker now, for a reason that its records will name."""
-        if session.state in (State.STOPPING, State.REAPED):
+        self.stop(session, reason, ended_by, KILL)
+
+    def stop(
+        self, session: HubSession, reason: str, ended_by: EndedBy, rung: int
+    ) -> None:
+        """End a session's worker, beginning at a rung of the ladder.
+
+        One that is being ended already climbs, if it stands lower.
+        """
+        if session.state is State.REAPED:
             return
         self.dismiss(session)
-        if not session.is_ended:
+        if session.state is State.STOPPING:
+            if session.climb is None or session.climb.rung > rung:
+                return
+        elif not session.is_ended:
             session.state = State.STOPPING
             session.stop_reason, session.ended_by = reason, ended_by
         if session in self._queue:
             self._queue.remove(session)
             self._unlaunched.append(session)
         else:
-            self.orders.append(Kill(session.launch))
+            self.orders.append(climbed(session, self.now.monotonic, rung))
 
     def notice(self, session: HubSession, text: str) -> None:
         """Tell whoever watches what a session is doing."""

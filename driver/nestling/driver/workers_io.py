@@ -182,6 +182,24 @@ class Workers:
         if running is not None:
             running.process.kill()
 
+    def hang_up(self, launch: str) -> None:
+        """End a worker's input."""
+        self.kill(launch)
+
+    def terminate(self, launch: str) -> None:
+        """Ask a worker and its group to end."""
+        self.kill(launch)
+
+    def dump(self, launch: str) -> None:
+        """Have a worker write where its threads are."""
+
+    def abandon(self, launch: str) -> None:
+        """Wait no longer for a worker that cannot be ended."""
+        running = self._running.pop(launch, None)
+        self._admission.forget(launch)
+        if running is not None:
+            running.process.abandon()
+
     async def close(self) -> None:
         """End every worker that is left, and wait until it is gone, within bounds.
 
