@@ -166,6 +166,21 @@ def test_the_next_append_removes_a_torn_tail(backend: JsonlBackend, path: Path) 
     assert path.read_bytes() == data(LOG)
 
 
+def test_a_torn_tail_whose_removal_failed_is_removed_later(
+    backend: JsonlBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """J31: it is shorter now, but nobody else did that."""
+    put(path, data(LOG[:6]) + b'{"type":"tu')
+    held(backend)
+    with monkeypatch.context() as patch:
+        cut = Cut(1, fail_with(errno.EIO))
+        cut.patch(patch)
+        assert "nor restore its" in str(write(backend, LOG[6:]))
+        assert cut.name == "fsync"
+    assert write(backend, LOG[6:]) is None
+    assert path.read_bytes() == data(LOG)
+
+
 # --- repair ------------------------------------------------------------------------
 
 

@@ -157,7 +157,10 @@ def test_a_dead_holders_lease_is_taken_over(folder: Path) -> None:
         assert json.loads(file.read_text())["pid"] == os.getpid()
 
 
-def test_a_fork_does_not_keep_a_lease_that_was_released(folder: Path) -> None:
+def test_a_fork_does_not_keep_a_lease_that_was_released(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the lease's file could not be removed."""
     reading, writing = os.pipe()
     with leases(folder) as ours, leases(folder) as theirs:
         ours.take("s")
@@ -167,7 +170,10 @@ def test_a_fork_does_not_keep_a_lease_that_was_released(folder: Path) -> None:
             os.read(reading, 1)  # until the parent has seen what it wanted to
             os._exit(0)
         assert theirs.is_elsewhere("s")
-        ours.release("s")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", _fails)
+            ours.release("s")
+        assert len(list(folder.iterdir())) == 1
         assert not theirs.is_elsewhere("s")
         theirs.take("s")
         os.close(writing)
@@ -259,12 +265,9 @@ def test_a_holder_that_has_not_written_yet_is_no_error(folder: Path) -> None:
 def test_what_fails_is_told_and_leaves_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    def fail(*_: Any) -> Any:
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
     with leases(folder) as ours:
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, fail)
+            patch.setattr(os, name, _fails)
             with pytest.raises(StoreError, match=r"store.*: Read-only file") as caught:
                 ours.take("s")
             assert not isinstance(caught.value, LeaseError)
@@ -272,13 +275,13 @@ def test_what_fails_is_told_and_leaves_nothing(
         ours.take("s")
         assert len(list(folder.iterdir())) == 1
         with monkeypatch.context() as patch:
-            patch.setattr(os, "open", fail)
+            patch.setattr(os, "open", _fails)
             with pytest.raises(
                 StoreError, match="cannot look at this lease: Read-only"
             ):
                 ours.is_elsewhere("t")
         with monkeypatch.context() as patch:
-            patch.setattr(os, "unlink", fail)
+            patch.setattr(os, "unlink", _fails)
             ours.release("s")
         with leases(folder) as theirs:
             theirs.take("s")  # the file stayed, the lock did not
@@ -318,3 +321,7 @@ def test_a_folder_is_found_after_a_change_of_directory(
         monkeypatch.chdir("/")
         ours.take("s")
         assert len(list((tmp_path / "leases").iterdir())) == 1
+
+
+def _fails(*_: Any) -> Any:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))

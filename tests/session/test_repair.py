@@ -12,7 +12,12 @@ from nestling.session.boundary import check_seed
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
-from nestling.session.repair import NOT_STARTED, OUTCOME_UNKNOWN, closers
+from nestling.session.repair import (
+    NOT_STARTED,
+    OUTCOME_UNKNOWN,
+    closers,
+    open_calls,
+)
 from support.session_logs import (
     LogWriter,
     call_block,
@@ -261,7 +266,47 @@ def test_even_a_log_in_disorder_closes_once(moves: list[tuple[str, str]]) -> Non
     assert closers([*log.events, *found]) == []
     answered = [event.data["message"]["source"]["callId"] for event in found
                 if event.type == "tool/result"]  # fmt: skip
-    assert len(set(answered)) == len(answered)
+    assert answered == [call.call_id for call in open_calls(log.events)]
+    assert open_calls([*log.events, *found]) == []
+
+
+def test_an_id_that_a_model_used_twice() -> None:
+    """Each call has a result of its own: the k-th start is the k-th block's."""
+    log = LogWriter()
+    log.start_turn()
+    log.start_step()
+    log.assistant(call_block("a"), call_block("b"), call_block("a"), call_block("a"))
+    log.tool_call("a")
+    second = log.tool_call("a")
+    log.tool_result("a", 0)
+    found = [event for event in closers(log.events) if event.type == "tool/result"]
+    ids = [event.data["message"]["source"]["callId"] for event in found]
+    assert ids == ["b", "a", "a"]
+    assert [event.source_event_seqs for event in found] == [None, [second], None]
+    calls = open_calls(log.events)
+    assert [(call.call_id, call.block) for call in calls] == [
+        ("b", 1),
+        ("a", 2),
+        ("a", 3),
+    ]
+    assert len({event.data["message"]["id"] for event in found}) == 3
+
+
+def test_a_result_that_is_rewritten_answers_nothing() -> None:
+    """A compaction changes what the model sees, not what was called."""
+    log = LogWriter()
+    log.start_turn()
+    log.start_step()
+    log.assistant(call_block("a"), call_block("a"))
+    log.tool_call("a")
+    result = log.tool_result("a", 0)
+    log.tool_call("a")
+    again = log.events[result]
+    operation = {"op": "replace", "start": result, "end": result}
+    log.events.append(
+        Event(len(log.events), again.type, 0, again.data, operation, [result])
+    )
+    assert [call.block for call in open_calls(log.events)] == [1]
 
 
 def test_a_long_log_is_read_once() -> None:

@@ -92,6 +92,26 @@ def test_a_writer_killed_in_its_commit_leaves_all_or_nothing(
     assert (code == 0) == (allowed == 400_000)
 
 
+SIZES = [0, 1, 50, 100, 511, 512, 600, 4000, 4096, 4097, 8000, 8192, 12_288, 20_480]
+
+
+@needs_linux
+@pytest.mark.parametrize("allowed", [*SIZES, 24_576, 32_767, 400_000])
+@pytest.mark.parametrize("is_read_first", [True, False])
+def test_a_killed_maker_leaves_a_fresh_file_or_a_store(
+    path: Path, allowed: int, is_read_first: bool
+) -> None:
+    """Whatever part of it was written; a reader makes nothing of it."""
+    with child("die_making", path, str(allowed)) as maker:
+        code = maker.end()
+    assert code == (0 if allowed == 400_000 else -signal.SIGXFSZ)
+    with opened(path) as backend:
+        if is_read_first:
+            assert len(backend.sessions()) == (code == 0)
+        put(backend, "t", turns(1))
+        assert rows(held(backend, "t").events) == rows(turns(1))
+
+
 def test_a_hot_log_is_taken_over(path: Path) -> None:
     """What was committed is in the log only, and is there again."""
     made(path)
@@ -149,6 +169,8 @@ def test_no_room_leaves_nothing_half_written(path: Path, allowed: int) -> None:
         put(other, "u", turns(1))
         with child("fill", path, str(allowed)) as writer:
             told = [writer.lines.next() for _ in range(4)]
+            # SQLite reports an error of the disk, after which it is opened anew.
+            assert writer.lines.next() == "opened anew"
             assert writer.end() == 0
         assert len(held(other, "s").events) == LENGTH + 4
     for line in told[:2]:
@@ -299,6 +321,29 @@ def test_the_switch_to_the_log_gives_up_in_time(
             more(backend, "s", notes([LENGTH]))
 
 
+def test_no_switch_to_the_log_starts_after_the_time_is_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S12: the time counts from the opening, not from each try."""
+    made(path)
+    tamper(path, "PRAGMA journal_mode = DELETE")
+    ran: list[str] = []
+
+    def run(connection: object, name: str, values: object = ()) -> object:
+        ran.append(name)
+        if name == "set_journal_wal":
+            name = "begin_alone"  # busy, as long as the other one writes
+        return real(connection, name, values)  # type: ignore[arg-type]
+
+    real = sqlite_file_io.run
+    monkeypatch.setattr(sqlite_connection_io, "run", run)
+    with child("hold", path, "BEGIN IMMEDIATE") as holder, opened(path, 0) as backend:
+        assert holder.lines.next() == "held"
+        [error] = backend.write([Write(header(), notes([LENGTH]), False)])
+        assert "database is locked" in str(error)
+    assert ran.count("begin_alone") == 0
+
+
 def test_only_a_busy_switch_is_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,11 +351,22 @@ def test_only_a_busy_switch_is_tried_again(
     made(path)
     tamper(path, "PRAGMA journal_mode = DELETE")
     sql = sqlite_file_io.statements()
+    ran: list[str] = []
+
+    def run(connection: object, name: str, values: object = ()) -> object:
+        ran.append(name)
+        # Without the guard this would go on for ever.
+        assert ran.count("set_journal_wal") < 3
+        return real(connection, name, values)  # type: ignore[arg-type]
+
+    real = sqlite_file_io.run
     with opened(path) as backend:
         with monkeypatch.context() as patch:
+            patch.setattr(sqlite_connection_io, "run", run)
             patch.setitem(sql, "set_journal_wal", "SELECT no_such_column")
             [error] = backend.write([Write(header(), notes([LENGTH]), False)])
             assert "no such column" in str(error)
+            assert ran.count("begin_alone") == 0
             patch.setitem(sql, "set_journal_wal", "PRAGMA journal_mode = TRUNCATE")
             with pytest.raises(StoreError, match="journal_mode at b'truncate'"):
                 backend.read("s")

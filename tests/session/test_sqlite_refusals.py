@@ -143,6 +143,42 @@ def test_texts_in_another_encoding_are_left_alone(path: Path) -> None:
     refused(path, UnsupportedError, "UTF-16le", "expected UTF-8")
 
 
+def test_tables_that_sqlite_cannot_read_are_left_alone(path: Path) -> None:
+    made(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:4096])
+    refused(path, CorruptError, "malformed")
+    path.write_bytes(data.replace(b"CREATE TABLE events", b"CREATE TABBY events"))
+    refused(path, CorruptError, "malformed")
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_file_that_becomes_a_store_while_it_is_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_seen: bool
+) -> None:
+    """Its head is read, then somebody makes it a store with a log: it is one."""
+    path.touch()
+    real = sqlite_file_io._head_of_file
+    with opened(path) as other, opened(path) as backend:
+
+        def head_of_file(*arguments: str) -> sqlite_file_io.Head:
+            found = real(*arguments)
+            if other.revision("s") is None:
+                put(other, "s", turns(1))
+            return found
+
+        def looked_at(*arguments: str) -> sqlite_file_io.Head:
+            monkeypatch.setattr(sqlite_file_io, "_head_of_file", real)
+            try:
+                return head_of_file(*arguments)
+            finally:
+                if is_seen:
+                    held(other)
+
+        monkeypatch.setattr(sqlite_file_io, "_head_of_file", looked_at)
+        assert len(held(backend).events) == LENGTH
+
+
 # --- with an unfinished log -------------------------------------------------------
 
 
@@ -328,6 +364,23 @@ def test_a_file_that_is_replaced_while_open_is_noticed(path: Path) -> None:
         [error] = backend.write([Write(header(), notes([LENGTH]), False)])
         assert "removed or replaced" in str(error)
         assert path.read_bytes() == b""
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_noticed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at it and the opening: what was judged was another file."""
+    made(path)
+    other = path.with_name("other.db")
+    made(other)
+
+    def connect(path: str, options: str, busy_seconds: float) -> sqlite3.Connection:
+        other.replace(path)
+        return sqlite_file_io.connect(path, options, busy_seconds)
+
+    monkeypatch.setattr(sqlite_connection_io, "connect", connect)
+    with opened(path) as backend, pytest.raises(StoreError, match="was replaced while"):
+        backend.read("s")
 
 
 # --- while it is open ---------------------------------------------------------------

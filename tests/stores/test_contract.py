@@ -78,7 +78,20 @@ def test_an_id_is_short_whole_text(place: Place, session_id: Any) -> None:
 
 @pytest.mark.parametrize(
     "session_id",
-    ["../up", "a/b", "/abs", ".", "..", "~", "A", "é", "x" * 512, "é" * 512, "a\0b", "%"],
+    [
+        "../up",
+        "a/b",
+        "/abs",
+        ".",
+        "..",
+        "~",
+        "A",
+        "é",
+        "x" * 512,
+        "é" * 512,
+        "a\0b",
+        "%",
+    ],
 )
 def test_any_id_of_whole_text_names_a_session(place: Place, session_id: str) -> None:
     """C1: traversal, separators, length, bytes that end strings."""
@@ -296,7 +309,9 @@ def test_what_is_no_lossless_json_is_refused(place: Place, what: str) -> None:
     bad = Event(len(good), "session/title", 1, {"title": ["fine", NO_JSON[what]()]})
     with place.open() as store:
         store.create(header())
-        with pytest.raises(AppendError, match=r"event 8: session/title .*lossless JSON"):
+        with pytest.raises(
+            AppendError, match=r"event 8: session/title .*lossless JSON"
+        ):
             store.append("s", [*good, bad])
         assert store.sessions() == []
         store.append("s", good)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from nestling.session.digest import seed_digest
 from nestling.session.event import Event, event_from_content
+from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
 
 
@@ -140,3 +142,30 @@ def result_message(call_id: str) -> JsonObject:
 def types(events: Sequence[Event]) -> list[str]:
     """The types of events, in order."""
     return [event.type for event in events]
+
+
+def answered(turns: int = 1) -> LogWriter:
+    """Write turns without tools, of eight events each."""
+    log = LogWriter()
+    for _ in range(turns):
+        log.answered_turn("hi", "ho")
+    return log
+
+
+def forked(**header: Any) -> tuple[Header, LogWriter]:
+    """A fork child that inherited one turn of eight events."""
+    log = answered()
+    digest = seed_digest(log.events)
+    fields = {"parentSession": "p", "seedLength": 8, "seedDigest": digest, **header}
+    log.add("session/end-seed", {})
+    log.answered_turn("and", "so")
+    return Header("f", 2, fields), log
+
+
+def edited(events: Sequence[Event], seq: int, **changes: Any) -> list[Event]:
+    """Return a log with the data of one event changed."""
+    edited = list(events)
+    content = edited[seq].content()
+    content["data"] = {**content["data"], **changes}
+    edited[seq] = event_from_content(content, seq, edited[seq].time)
+    return edited

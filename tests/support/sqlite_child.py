@@ -80,16 +80,28 @@ def die_in_commit(path: str, allowed: str) -> None:
     tell("survived")
 
 
+def die_making(path: str, allowed: str) -> None:
+    """Make a store, and die when a file would become larger than so many bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(allowed), resource.RLIM_INFINITY))
+    with opened(Path(path)) as backend:
+        put(backend, "s", turns(1))
+    tell("survived")
+
+
 def fill(path: str, allowed: str) -> None:
     """Write where the kernel has no room for it, and again when it has."""
     with opened(Path(path)) as backend:
         held(backend)
+        first = backend._store._connection
         limit_log(path, int(allowed))
         for result in write_two(backend):
             tell(f"{type(result).__name__}: {result}")
         tell(f"{len(held(backend).events)} {backend.revision('t')}")
         resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
         tell(str(write_two(backend)))
+        is_new = backend._store._connection is not first
+        tell("opened anew" if is_new else "opened once")
 
 
 def leave_log(path: str, *statements: str) -> None:
@@ -158,6 +170,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "append": append,
     "die": die,
     "die_in_commit": die_in_commit,
+    "die_making": die_making,
     "fill": fill,
     "leave_log": leave_log,
     "fork": fork,

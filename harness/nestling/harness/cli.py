@@ -1,39 +1,35 @@
 """The command line, ``nestling``.
 
-Each command does its work through ``_run``, which maps every outcome to an exit code
-and to text that any terminal and any pipe can take: with ``--json`` one JSON object
-and nothing else on stdout, errors as one line on stderr.
+Each command does its work through ``run_command``, which maps every outcome to an exit
+code and to something that can be printed anywhere (``nestling.harness.command_io``).
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, TextIO
+from typing import Annotated, Any
 
 import typer
 
 from nestling.driver.launcher_name import LauncherName
-from nestling.harness.interrupts_io import (
-    EXIT_INTERRUPTED,
-    is_interrupted,
-    unless_interrupted,
+from nestling.harness.command_io import (
+    EXIT_FAILED,
+    EXIT_OK,
+    Result,
+    error_object,
+    print_output,
+    run_command,
+    unprinted,
 )
+from nestling.harness.interrupts_io import is_interrupted, unless_interrupted
 from nestling.harness.record_report import RecordReport, record_json, record_text
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
-from nestling.harness.script_report import script_json, script_text, shown
-from nestling.session.errors import NestlingError
-from nestling.session.jsontext import JsonObject, dumps
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_UNREADABLE: Final = 2
+from nestling.harness.script_report import script_json, script_text
 
 # Typer brings its own copy of the library whose error this is, or not, by version.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -73,6 +69,9 @@ TimeoutOption = Annotated[
         min=0.1, callback=_finite, help="Seconds after which it ends in any case."
     ),
 ]
+StoreArgument = Annotated[
+    str, typer.Argument(metavar="STORE", help="jsonl:DIR or sqlite:FILE.")
+]
 LauncherOption = Annotated[
     LauncherName,
     typer.Option(
@@ -80,18 +79,6 @@ LauncherOption = Annotated[
         "interpreters; auto is the first where that is possible.",
     ),
 ]
-
-
-class Result(NamedTuple):
-    """What a command came to.
-
-    Attributes:
-        output: the object to print as JSON, or text.
-        exit_code: what the process ends with.
-    """
-
-    output: JsonObject | str
-    exit_code: int = EXIT_OK
 
 
 @app.callback()
@@ -107,7 +94,7 @@ def script(scenario: ScenarioArgument, as_json: JsonOption = False) -> None:
         loaded = load_scenario(scenario)
         return Result(script_json(loaded) if as_json else script_text(loaded))
 
-    _run(work, {"sessions": []} if as_json else None)
+    run_command(work, {"sessions": []} if as_json else None)
 
 
 @app.command()
@@ -135,7 +122,7 @@ def replay(
         output = report_json(report) if as_json else report_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
 
-    _run(work, {"sessions": []} if as_json else None)
+    run_command(work, {"sessions": []} if as_json else None)
 
 
 @app.command()
@@ -153,7 +140,71 @@ def record(
         output = record_json(report) if as_json else record_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
 
-    _run(work, {"sessions": []} if as_json else None)
+    run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def show(
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORE-OR-SCENARIO",
+            help="jsonl:DIR, sqlite:FILE, a folder of recorded logs, or one log.",
+        ),
+    ],
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="Show this session, event by event."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show trees of sessions, with what each one inherited."""
+    from nestling.harness import store_commands_io as commands
+
+    work = partial(commands.show, where, session, as_json=as_json)
+    run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def sessions(store: StoreArgument, as_json: JsonOption = False) -> None:
+    """List the sessions of a store."""
+    from nestling.harness import store_commands_io as commands
+
+    work = partial(commands.sessions, store, as_json=as_json)
+    run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def export(
+    store: StoreArgument,
+    session: Annotated[str, typer.Argument(metavar="ID", help="The session.")],
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write, instead of stdout.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is there.")
+    ] = False,
+) -> None:
+    """Print a session as it is stored, as JSON Lines; nothing is repaired."""
+    from nestling.harness import store_commands_io as commands
+
+    work = partial(commands.export, store, session, output, may_replace=force)
+    run_command(work, None)
+
+
+@app.command()
+def verify(
+    store: StoreArgument,
+    session: Annotated[
+        str | None, typer.Argument(metavar="ID", help="Verify this session only.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check every rule of a store's sessions; nothing is written."""
+    from nestling.harness import store_commands_io as commands
+
+    work = partial(commands.verify, store, session, as_json=as_json)
+    run_command(work, {"findings": [], "remarks": []} if as_json else None)
 
 
 def record_scenario(
@@ -235,7 +286,7 @@ def main() -> None:
         exit_code = error.exit_code
         _show_usage(error)
     except OSError as error:  # help is printed by the library itself
-        exit_code = _unprinted(sys.stdout, error)
+        exit_code = unprinted(sys.stdout, error)
     except SystemExit:
         if is_interrupted():
             raise
@@ -248,88 +299,7 @@ def _show_usage(error: Any) -> None:
         try:
             error.show()
         except OSError as problem:
-            _unprinted(sys.stderr, problem)
+            unprinted(sys.stderr, problem)
     if "--json" in sys.argv:
         usage = error.format_message().strip()
-        _print_output(_error_object(usage, {"sessions": []}), error.exit_code)
-
-
-def _run(work: Callable[[], Result], on_error: JsonObject | None) -> NoReturn:
-    """Do a command's work, print what it came to, and end with its exit code.
-
-    Args:
-        work: raises a ``NestlingError`` for bad input, and an ``OSError`` where the
-            system has no room for it.
-        on_error: the other keys of the JSON object that is printed when it does;
-            None for commands that were asked for text.
-    """
-    problem = ""
-    try:
-        output, exit_code = work()
-    except (NestlingError, OSError) as error:
-        problem, exit_code = str(error), EXIT_UNREADABLE
-        output = "" if on_error is None else _error_object(problem, on_error)
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    if is_interrupted():
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if problem:
-        _print_error(problem)
-    raise typer.Exit(_print_output(output, exit_code))
-
-
-def _print_output(output: JsonObject | str, exit_code: int) -> int:
-    """Print what a command came to; return the exit code, another one if it cannot."""
-    try:
-        _print(sys.stdout, output)
-    except OSError as error:
-        return _unprinted(sys.stdout, error)
-    return exit_code
-
-
-def _unprinted(stream: TextIO, error: OSError) -> int:
-    """Say that a stream did not take what was printed; return the exit code for that."""
-    _abandon(stream)
-    if isinstance(error, BrokenPipeError):  # its reader has seen enough
-        return EXIT_OK
-    _print_error(f"cannot write the output: {error.strerror or error}")
-    return EXIT_UNREADABLE
-
-
-def _error_object(message: str, others: JsonObject) -> JsonObject:
-    problem = {"kind": "unreadable", "path": None, "message": message}
-    return {"verdict": "error", "error": message, "problems": [problem], **others}
-
-
-def _print_error(message: str) -> None:
-    with suppress(OSError):  # stderr is gone: the exit code still tells
-        _print(sys.stderr, f"nestling: {shown(message)}")
-
-
-def _print(stream: TextIO | None, output: JsonObject | str) -> None:
-    """Print a line as UTF-8, whatever the locale; lone surrogates as escapes.
-
-    Nothing is printed for nothing, or where the stream was closed from the start.
-
-    Raises:
-        OSError: if the stream does not take it, and not because its reader has seen
-            enough.
-    """
-    if stream is None or not output:
-        return
-    if isinstance(output, str):
-        line = output.encode("utf-8", "backslashreplace")
-    else:
-        line = dumps(output)
-    try:
-        stream.buffer.write(line + b"\n")
-        stream.buffer.flush()
-    except OSError as error:
-        _abandon(stream)
-        if not isinstance(error, BrokenPipeError):
-            raise
-
-
-def _abandon(stream: TextIO) -> None:
-    """See to it that what is left in a stream's buffer does not fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        print_output(error_object(usage, {"sessions": []}), error.exit_code)

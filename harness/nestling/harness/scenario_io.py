@@ -15,7 +15,7 @@ from nestling.harness.scenario import (
     build_single,
 )
 from nestling.session.errors import UnreadableError
-from nestling.session.jsonl_io import read_file
+from nestling.session.recording_io import read_file
 
 ROOT_NAME: Final = "session.jsonl"
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from nestling.session.errors import StoreError
+from nestling.session.errors import (
+    SessionExistsError,
+    SessionNotFoundError,
+    StoreError,
+)
 from nestling.session.event import Event
 from nestling.session.header import Header, header_from_row
 from nestling.session.jsontext import loads
@@ -70,15 +74,16 @@ class MemoryBackend:
     def _write(self, write: Write) -> StoreError | None:
         session_id = write.header.id
         kept = self._kept.get(session_id)
-        if write.is_new == (kept is not None):
-            state = "stored already" if write.is_new else "not stored"
-            return StoreError(f"{self.name} session {session_id!r} is {state}")
+        named = f"{self.name} session {session_id!r}"
+        if write.is_new and kept is not None:
+            return SessionExistsError(f"{named} is stored already")
+        if not write.is_new and kept is None:
+            return SessionNotFoundError(f"{named} is not stored")
         length = 0 if kept is None else kept.length
         if write.events[0].seq != length:
             found = write.events[0].seq
             return StoreError(
-                f"{self.name} session {session_id!r} has {length} events, "
-                f"it cannot continue at {found}"
+                f"{named} has {length} events, it cannot continue at {found}"
             )
         rows = encode_rows(write.events)
         if kept is None:

@@ -9,7 +9,7 @@ log, written when that is repaired, so the second repair finds nothing to tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from nestling.session.boundary import own_events
 from nestling.session.delegation import DELEGATION_TOOLS, delegation_result
@@ -20,6 +20,9 @@ from nestling.session.outcome import is_models, outcome
 from nestling.session.repair import OpenCall, open_calls
 
 SUBAGENT_INTERRUPTED: Final = "SUBAGENT_INTERRUPTED"
+
+
+_Place: TypeAlias = tuple[int, int, int | None, str]
 
 
 class ChildCall(NamedTuple):
@@ -41,18 +44,24 @@ def made_by(calls: Iterable[OpenCall], children: Iterable[Header]) -> list[Child
         calls: delegating calls of one session.
         children: headers that name the session as their parent.
     """
-    by_id = {call.call_id: call for call in calls}
-    found = ((_call_of(child, by_id), child) for child in children)
+    # By place and id: a model may use an id twice, and a log may lie about one of both.
+    at: dict[_Place | None, OpenCall] = {
+        (call.turn, call.step, call.block, call.call_id): call for call in calls
+    }
+    found = ((at.get(_place(child)), child) for child in children)
     return [ChildCall(call, child) for call, child in found if call is not None]
 
 
-def _call_of(child: Header, calls: dict[str, OpenCall]) -> OpenCall | None:
+def _place(child: Header) -> _Place | None:
+    """Return the call that a child is the whole of, if it is of one.
+
+    Further delegations of one call were made by a tool's code, which has a result of its
+    own.
+    """
     by = child.spawned_by
     if by is None or by.call_id is None or by.block is None or by.n != 0:
         return None
-    call = calls.get(by.call_id)
-    is_its = call is not None and (call.turn, call.step) == (by.turn, by.step)
-    return call if is_its else None
+    return by.turn, by.step, by.block, by.call_id
 
 
 def is_settled(child: Header, events: Sequence[Event]) -> bool:

@@ -9,11 +9,13 @@ result (``nestling.session.recovery``).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from nestling.session.event import Event, event_from_content
 from nestling.session.jsontext import JsonObject
+from nestling.session.surface import is_replacement
 
 NOT_STARTED: Final = "TOOL_NOT_STARTED"
 OUTCOME_UNKNOWN: Final = "TOOL_OUTCOME_UNKNOWN"
@@ -32,10 +34,11 @@ class OpenCall(NamedTuple):
     """A tool call without a result.
 
     Attributes:
-        call_id: the model's id of it.
+        call_id: the model's id of it, which it may have used twice.
         name: the tool.
         turn: the open turn.
         step: its step.
+        block: the position of its block in the message; None if no message holds it.
         call_seq: its ``tool/call``; None if it had not started.
     """
 
@@ -43,62 +46,111 @@ class OpenCall(NamedTuple):
     name: str
     turn: int
     step: int
+    block: int | None
     call_seq: int | None
 
 
 class _OpenTurn:
-    """What the tail of a log leaves open."""
+    """What the tail of a log leaves open.
+
+    The k-th start, and the k-th result, of one id are those of the k-th block that has
+    it.
+    """
 
     def __init__(self) -> None:
         self.turn: int | None = None
         self.step: int | None = None
-        self.pending: dict[str, OpenCall] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._calls: dict[int, OpenCall] = {}
+        self._unstarted: dict[str, deque[int]] = {}
+        self._unanswered: dict[str, deque[int]] = {}
+        self._count = 0
+
+    @property
+    def pending(self) -> list[OpenCall]:
+        """The calls without results, in the order of their blocks."""
+        return list(self._calls.values())
 
     def append(self, event: Event) -> None:
+        if is_replacement(event.surface_op):
+            return  # it rewrites what a model sees, not what was called
         match event.type:
             case "turn/start":
-                self.turn, self.step, self.pending = event.data["turn"], None, {}
+                self.turn, self.step = event.data["turn"], None
+                self._forget()
             case "turn/end":
-                self.turn, self.step, self.pending = None, None, {}
+                self.turn = self.step = None
+                self._forget()
             case "step/start":
                 self.step = event.data["step"]
             case "step/end":
-                self.step, self.pending = None, {}
+                self.step = None
+                self._forget()
             case "assistant/message":
                 self._message(event)
             case "tool/call":
-                self._called(event.data["callId"], event, event.seq)
+                self._started(event)
             case "tool/result":
-                call_id = event.data["message"]["source"]["callId"]
-                self.pending.pop(call_id, None)
+                self._answered(event.data["message"]["source"]["callId"])
 
     def _message(self, event: Event) -> None:
-        for block in event.data["message"]["content"]:
+        for position, block in enumerate(event.data["message"]["content"]):
             if block.get("type") == "tool-call":
-                self._called(block["id"], event, None, block["name"])
+                number = self._open(event, block["id"], block["name"], position, None)
+                self._unstarted.setdefault(block["id"], deque()).append(number)
 
-    def _called(
-        self, call_id: str, event: Event, seq: int | None, name: str | None = None
-    ) -> None:
+    def _started(self, event: Event) -> None:
+        call_id = event.data["callId"]
+        waiting = self._unstarted.get(call_id)
+        if waiting:
+            number = waiting.popleft()
+            self._calls[number] = self._calls[number]._replace(call_seq=event.seq)
+        else:
+            self._open(event, call_id, event.data["name"], None, event.seq)
+
+    def _open(
+        self,
+        event: Event,
+        call_id: str,
+        name: str,
+        block: int | None,
+        call_seq: int | None,
+    ) -> int:
+        number = self._count
+        self._count += 1
         place = event.data["turn"], event.data["step"]
-        named = event.data["name"] if name is None else name
-        self.pending[call_id] = OpenCall(call_id, named, *place, seq)
+        self._calls[number] = OpenCall(call_id, name, *place, block, call_seq)
+        self._unanswered.setdefault(call_id, deque()).append(number)
+        return number
+
+    def _answered(self, call_id: str) -> None:
+        waiting = self._unanswered.get(call_id)
+        if not waiting:
+            return
+        number = waiting.popleft()
+        del self._calls[number]
+        unstarted = self._unstarted.get(call_id)
+        if unstarted and unstarted[0] == number:
+            unstarted.popleft()
 
 
 def open_calls(events: Iterable[Event]) -> list[OpenCall]:
     """Return the calls that the open turn of a log has left without results."""
-    return list(_tail(events).pending.values())
+    tail = _tail(events)
+    return [] if tail.turn is None else tail.pending
 
 
 def closers(
-    events: Sequence[Event], results: Mapping[str, JsonObject] | None = None
+    events: Sequence[Event], results: Mapping[OpenCall, JsonObject] | None = None
 ) -> list[Event]:
     """Return the events that close the turn `events` leave open; none if balanced.
 
     Args:
         events: the log.
-        results: what is known of unanswered calls, by call id: ``{"block", "error"?}``;
-            the others are closed with an outcome that is unknown or never was.
+        results: what is known of calls of ``open_calls``: ``{"block", "error"?}``; the
+            others are closed with an outcome that is unknown or never was.
     """
     tail = _tail(events)
     if tail.turn is None:
@@ -119,10 +171,10 @@ def _tail(events: Iterable[Event]) -> _OpenTurn:
 
 
 def _closing_contents(
-    tail: _OpenTurn, turn: int, first_seq: int, results: Mapping[str, JsonObject]
+    tail: _OpenTurn, turn: int, first_seq: int, results: Mapping[OpenCall, JsonObject]
 ) -> Iterator[JsonObject]:
-    for offset, call in enumerate(tail.pending.values()):
-        known = results.get(call.call_id)
+    for offset, call in enumerate(tail.pending):
+        known = results.get(call)
         yield _result(
             call, first_seq + offset, _unknown(call) if known is None else known
         )

@@ -191,8 +191,6 @@ class SqliteBackend:
         except StoreError as error:
             problem = error
         except _REFUSALS as error:
-            if not self._store.is_in_transaction:
-                raise
             problem = StoreError(f"{self._called(session_id)} cannot be kept: {error}")
         if problem is not None:
             self._store.run("roll_back_session")

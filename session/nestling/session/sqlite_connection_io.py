@@ -82,11 +82,6 @@ class StoreConnection:
         self._connection.executemany(statements()[name], rows)
 
     @property
-    def is_in_transaction(self) -> bool:
-        """Whether SQLite has not rolled everything back by itself."""
-        return self._connection.in_transaction
-
-    @property
     def _connection(self) -> sqlite3.Connection:
         assert self._open is not None, "a transaction opens the connection"
         return self._open.connection
@@ -147,7 +142,7 @@ class StoreConnection:
     def _check_owner(self) -> None:
         """Check that the store is still what it was when it was opened."""
         connection = self._connection
-        check_head(head_of(connection, self._store), self._store)
+        check_head(head_of(connection), self._store)
         cookie = value_of(connection, "schema_version")
         if cookie != self._cookie:
             check_layout(connection, self._store)
@@ -200,18 +195,20 @@ def _opened(
     for other in list(_open_connections.values()):
         if other.file == file and other.pid != os.getpid():
             raise _forked(store)
-    is_blank = is_blank_file(path, store, busy_seconds)
-    if is_blank and not is_writing:
+    if is_blank_file(path, store, busy_seconds) and not is_writing:
         return None
     connection = connect(path, "mode=rw", busy_seconds)
     try:
-        _prepare(connection, store, is_blank, busy_seconds)
+        is_there = _prepare(connection, store, busy_seconds, is_writing)
         again = look_at(path, store)
         if again is None or _file_id(again) != file:
             raise StoreError(f"{store}: the file was replaced while it was opened")
     except BaseException:
         connection.close()
         raise
+    if not is_there:
+        connection.close()
+        return None
     opened = _Open(os.getpid(), file, connection)
     _open_connections[id(connection)] = opened
     return opened
@@ -229,19 +226,25 @@ def _forked(store: str) -> StoreError:
 
 
 def _prepare(
-    connection: sqlite3.Connection, store: str, is_blank: bool, busy_seconds: float
-) -> None:
+    connection: sqlite3.Connection, store: str, busy_seconds: float, is_writing: bool
+) -> bool:
+    """Make a connection fit for use; False if there is no store, and none is made."""
     deadline = time.monotonic() + busy_seconds
     for setting, expected in _SETTINGS:
         run(connection, f"set_{setting}")
         _verify(connection, store, setting, expected)
     _verify(connection, store, "busy_timeout", int(busy_seconds * 1000))
-    if is_blank:
+    # Asked here, too: what looked like a store may have been one cut short while it was
+    # made, and SQLite has just undone it.
+    if head_of(connection).is_blank:
+        if not is_writing:
+            return False
         _initialise(connection, store)
     _check(connection, store)
     _use_log(connection, store, deadline)
     run(connection, "set_synchronous")
     _verify(connection, store, "synchronous", _SYNCHRONOUS_FULL)
+    return True
 
 
 def _verify(
@@ -262,12 +265,12 @@ def _initialise(connection: sqlite3.Connection, store: str) -> None:
     """
     # In this order: whoever was faster wrote the head before the mode became WAL.
     mode = value_of(connection, "journal_mode")
-    if mode == b"wal" and head_of(connection, store).is_blank:
+    if mode == b"wal" and head_of(connection).is_blank:
         run(connection, "set_journal_delete")
         _verify(connection, store, "journal_mode", b"delete")
     run(connection, "begin_writing")
     try:
-        if head_of(connection, store).is_blank:
+        if head_of(connection).is_blank:
             check_empty(connection, store)
             create_tables(connection)
         run(connection, "commit")
@@ -280,7 +283,7 @@ def _initialise(connection: sqlite3.Connection, store: str) -> None:
 def _check(connection: sqlite3.Connection, store: str) -> None:
     run(connection, "begin_reading")
     try:
-        check_head(head_of(connection, store), store)
+        check_head(head_of(connection), store)
         check_layout(connection, store)
     finally:
         run(connection, "roll_back")

@@ -228,7 +228,8 @@ def _unlocked(path: str, store: str) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         if code_of(error) == sqlite3.SQLITE_NOTADB:
             raise _no_database(store) from None
-        raise StoreError(f"{store}: cannot look into it: {error}") from None
+        kind = CorruptError if code_of(error) in _DAMAGED else StoreError
+        raise kind(f"{store}: cannot look into it: {error}") from None
 
 
 def _no_database(store: str) -> UnsupportedError:
@@ -239,7 +240,10 @@ def _no_database(store: str) -> UnsupportedError:
 
 def _head_of_file(path: str, store: str) -> Head:
     with _unlocked(path, store) as connection:
-        return head_of(connection, store)
+        # Or else SQLite says no more of a file with fewer pages than its head counts,
+        # as one has whose maker died. This connection cannot write anything.
+        run(connection, "set_writable_schema")
+        return head_of(connection)
 
 
 def _is_blank(head: Head, path: str, store: str, busy_seconds: float) -> bool:
@@ -276,7 +280,7 @@ def _check_with_log(path: str, store: str, busy_seconds: float) -> None:
         with closing(connect(path, options, busy_seconds)) as connection:
             run(connection, "set_trusted_schema")
             run(connection, "begin_reading")
-            check_head(head_of(connection, store), store)
+            check_head(head_of(connection), store)
             check_layout(connection, store)
             run(connection, "roll_back")
     except sqlite3.OperationalError:
@@ -294,17 +298,8 @@ def _has(path: str) -> bool:
         return False
 
 
-def head_of(connection: sqlite3.Connection, store: str) -> Head:
-    """Return what the header says.
-
-    Raises:
-        UnsupportedError: if texts are not stored as UTF-8.
-    """
-    encoding = value_of(connection, "encoding")
-    if encoding != b"UTF-8":
-        raise UnsupportedError(
-            f"{store}: texts are stored as {encoding.decode()}, expected UTF-8"
-        )
+def head_of(connection: sqlite3.Connection) -> Head:
+    """Return what the header says; this needs no page but the first."""
     return Head(
         value_of(connection, "application_id"), value_of(connection, "user_version")
     )
@@ -334,8 +329,9 @@ def check_layout(connection: sqlite3.Connection, store: str) -> None:
     """Refuse tables that are not, to the letter, those of ``sqlite_store.sql``.
 
     Raises:
-        UnsupportedError: naming an object that differs.
+        UnsupportedError: naming an object that differs; or if texts are not UTF-8.
     """
+    _check_encoding(connection, store)
     found = set(run(connection, "layout").fetchall())
     differing = found ^ _expected_layout()
     if differing:
@@ -349,14 +345,23 @@ def check_empty(connection: sqlite3.Connection, store: str) -> None:
     """Refuse a database that holds something, and nobody says whose it is.
 
     Raises:
-        UnsupportedError: naming an object.
+        UnsupportedError: naming an object; or if texts are not UTF-8.
     """
+    _check_encoding(connection, store)
     found = run(connection, "layout").fetchone()
     if found is not None:
         name = found[1].decode("utf-8", "replace")
         raise UnsupportedError(
             f"{store}: found {name!r} in a database without an application id, "
             "expected a store of Nestling"
+        )
+
+
+def _check_encoding(connection: sqlite3.Connection, store: str) -> None:
+    encoding = value_of(connection, "encoding")
+    if encoding != b"UTF-8":
+        raise UnsupportedError(
+            f"{store}: texts are stored as {encoding.decode()}, expected UTF-8"
         )
 
 

@@ -66,6 +66,9 @@ PRAGMA trusted_schema = OFF
 -- name: trusted_schema
 PRAGMA trusted_schema
 
+-- name: set_writable_schema
+PRAGMA writable_schema = ON
+
 -- name: set_mmap_size
 PRAGMA mmap_size = 0
 

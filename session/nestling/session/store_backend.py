@@ -101,6 +101,8 @@ class Backend(Protocol):
     def read_from(self, session_id: str, seq: int) -> list[Event] | None:
         """Return the sound events from `seq` on, or None; write nothing.
 
+        What stands before them need not be looked at.
+
         Raises:
             CorruptError, UnsupportedError: as ``read``.
         """
@@ -118,7 +120,8 @@ class Backend(Protocol):
         that has changed since this backend wrote or read it is not written.
 
         Returns:
-            For each write what became of it.
+            For each write what became of it: ``SessionExistsError`` for a new session
+            that is stored, ``SessionNotFoundError`` for another that is not.
         """
         ...
 
@@ -142,7 +145,11 @@ class Backend(Protocol):
         ...
 
     def delete(self, session_id: str) -> bool:
-        """Remove a session with everything of it; return whether there was one."""
+        """Remove a session with everything of it; return whether there was one.
+
+        Raises:
+            CorruptError: if another session is stored under its name.
+        """
         ...
 
     def lease_folder(self) -> str | None:

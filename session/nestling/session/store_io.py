@@ -446,7 +446,7 @@ class SessionStore:
         for call, child in made_by(calls, children):
             events = self._child_events(child)
             if events is not None:
-                results[call.call_id] = told(call, child, events)
+                results[call] = told(call, child, events)
         return closers(held.events, results)
 
     def _child_events(self, child: Header) -> list[Event] | None:
@@ -538,10 +538,11 @@ def open_store(address: str) -> SessionStore:
     Raises:
         StoreError: if it is no such address.
     """
-    return SessionStore(_backend(address))
+    return SessionStore(backend_of(address))
 
 
-def _backend(address: str) -> Backend:
+def backend_of(address: str) -> Backend:
+    """Return what keeps the sessions of the store at an address (see ``open_store``)."""
     scheme, _, path = address.partition(":")
     # Imported where they are used: a run without a store needs neither of them.
     if scheme == "jsonl" and path:
