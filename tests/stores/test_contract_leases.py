@@ -84,17 +84,16 @@ def test_what_a_killed_writer_held_is_taken_over(
     durable: Place, take: Callable[[SessionStore], object]
 ) -> None:
     """B12: at once, by whatever needs the lease."""
-    with durable.open() as store:
-        with _holder(durable, "s") as process:
-            assert store.is_live("s")
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            assert not store.is_live("s")
-            assert store.inspect("s").closers == 1
-            if take is WRITES[2]:  # the turn is closed first, so it is no turn/end
-                store.append("s", [Event(2, "session/title", 1, {})])
-            else:
-                take(store)
+    with durable.open() as store, _holder(durable, "s") as process:
+        assert store.is_live("s")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not store.is_live("s")
+        assert store.inspect("s").closers == 1
+        if take is WRITES[2]:  # the turn is closed first, so it is no turn/end
+            store.append("s", [Event(2, "session/title", 1, {})])
+        else:
+            take(store)
     with durable.open() as store:
         if take is WRITES[1]:
             with pytest.raises(SessionNotFoundError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from nestling.session.event import Event, event_from_content
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
 from nestling.session.outcome import outcome
-from nestling.session.repair import OUTCOME_UNKNOWN, closers
+from nestling.session.repair import NOT_STARTED, OUTCOME_UNKNOWN, closers
 from nestling.session.request import rebuild_request
 from nestling.session.store_io import open_store
 from support.damage import stored_size
@@ -251,7 +252,7 @@ def test_b1_resume_appends_the_new_turn_only(durable: Place) -> None:
             assert len(store.resume("s").events) == length
             store.append("s", log.events[length:])
         sizes.append(stored_size(durable))
-    growth = [after - before for before, after in zip(sizes, sizes[1:], strict=False)]
+    growth = [after - before for before, after in pairwise(sizes)]
     assert max(growth) - min(growth) <= 24, "a digit more here and there"
     assert max(growth) < sizes[0] / 5
     with durable.open() as store:
@@ -452,7 +453,11 @@ def test_f7_what_is_accepted_can_be_loaded(
     log.tool_call(blocks[0]["id"], blocks[0]["name"])
     found = _loaded(place, log.events)
     assert exact(found) == exact([*log.events, *closers(log.events)])
-    assert result_of(found, blocks[0]["id"])[0] == OUTCOME_UNKNOWN
+    results = [event for event in found if event.type == "tool/result"]
+    codes = [event.data["error"]["code"] for event in results]
+    assert codes == [OUTCOME_UNKNOWN] + [NOT_STARTED] * (len(blocks) - 1)
+    answered = [content[0]["toolCallId"] for _, content in messages(found)[1:]]
+    assert answered == [block["id"] for block in blocks]
     with place.open() as store:
         assert exact(store.resume("s").events) == exact(found)
 

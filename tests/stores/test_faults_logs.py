@@ -238,7 +238,13 @@ def test_f5_what_two_writers_without_rules_have_left(
 def test_f6_the_disk_is_full_for_a_while(durable: Place) -> None:
     """F6, J30, J90: no half batch stays; with room again the same batch is taken."""
     done = subprocess.run(
-        [sys.executable, "-m", "support.full_disk", durable.scheme, durable.path.parent],
+        [
+            sys.executable,
+            "-m",
+            "support.full_disk",
+            durable.scheme,
+            durable.path.parent,
+        ],
         env=environment_with_tests(),
         capture_output=True,
         timeout=50,
@@ -326,7 +332,11 @@ def _change_header(place: Place, key: str, value: str) -> None:
             connection.execute(f"UPDATE sessions SET {_COLUMNS[key]} = {value}")
 
 
-_COLUMNS = {"version": "version", "createdAt": "created_at", "seedLength": "seed_length"}
+_COLUMNS = {
+    "version": "version",
+    "createdAt": "created_at",
+    "seedLength": "seed_length",
+}
 
 
 @pytest.mark.parametrize(("version", "is_newer"), [(1, True), (17, True), (-1, False)])

@@ -58,7 +58,14 @@ def test_a_writer_that_is_killed_at_any_moment(scheme: str) -> None:
     """A short version of the script; nothing acknowledged is lost."""
     line = _run(SCRIPT, "--store", scheme, "--count", 20, "--seed", 7)
     counts = dict(re.findall(r"([a-z-]+)=(\w+)", line))
-    for kind in ("lost", "invented", "failed-loads", "second-loads", "leases", "errors"):
+    for kind in (
+        "lost",
+        "invented",
+        "failed-loads",
+        "second-loads",
+        "leases",
+        "errors",
+    ):
         assert counts[kind] == "0", line
     assert counts["kills"] == "20"
     assert int(counts["durable-batches"]) > 50, "they were killed before they wrote"

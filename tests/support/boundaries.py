@@ -3,7 +3,7 @@
 ``python -m support.boundaries SCHEME FOLDER``: a boundary is a call of the system that
 changes something (in a store of files) or a statement (in a database). Each is one
 death: right before it, or after half of a write. One process is warm; it forks a
-writer for each death, and has no store open meanwhile. Prints one line for each kind of
+writer for each death, and has no store open meanwhile. Writes one line for each kind of
 work, ``WORK ALL LESS``: how many deaths left all of it stored, and how many left less.
 Raises at what must not be.
 """
@@ -108,7 +108,7 @@ class Deaths:
             connect = sqlite3.connect
 
             def watched(*args: Any, **more: Any) -> sqlite3.Connection:
-                connection = connect(*args, **more)
+                connection: sqlite3.Connection = connect(*args, **more)
                 connection.set_trace_callback(self.statement)
                 return connection
 
@@ -192,11 +192,12 @@ def look(place: Place, work: Work, is_durable: bool) -> bool:
     if work.torn is not None:
         wanted = {"s": [*work.before["s"], *closers(work.before["s"])]}
     for name, events in wanted.items():
-        stored, before = exact(found.get(name, [])), exact(work.before.get(name, []))
-        assert stored[: len(before)] == before, "what was durable is lost"
-        assert stored == exact(events)[: len(stored)], "what nobody wrote is stored"
-        assert place.scheme == "jsonl" or len(stored) in (len(before), len(events))
-        assert not is_durable or len(stored) == len(events), "it said that it was durable"
+        rows, whole = exact(found.get(name, [])), exact(events)
+        before = exact(work.before.get(name, []))
+        assert rows[: len(before)] == before, "what was durable is lost"
+        assert rows == whole[: len(rows)], "what nobody wrote is stored"
+        assert place.scheme == "jsonl" or len(rows) in (len(before), len(whole))
+        assert not is_durable or rows == whole, "it said that it was durable"
     return all(len(found.get(name, ())) == len(e) for name, e in wanted.items())
 
 
@@ -214,7 +215,7 @@ def main(scheme: str, folder: str) -> None:
             is_whole = look(place, work, is_durable)
             assert not survived, f"{name}: boundary {at} of {count} did not come"
             outcomes["all" if is_whole else "less"] += 1
-        print(name, outcomes["all"], outcomes["less"])
+        _write(1, f"{name} {outcomes['all']} {outcomes['less']}\n".encode())
 
 
 if __name__ == "__main__":

@@ -101,5 +101,3 @@ def _columns(event: Event) -> Sequence[Any]:
         dumps(operation).decode() if isinstance(operation, dict) else operation,
         1 if event.ignorable else None,
     )
-
-

@@ -8,6 +8,7 @@ from typing import Any
 from nestling.session.digest import seed_digest
 from nestling.session.event import Event, event_from_content
 from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject
 from nestling.session.log import END_SEED, SessionLog
 from nestling.session.request import rebuild_request
 from nestling.session.turns import balanced_prefix_length
@@ -85,7 +86,8 @@ def forked(
     seed = list(events[:length])
     mark = event_from_content(END_SEED, length, events[-1].time)
     digest = seed_digest(seed)
-    fields = {"parentSession": parent, "seedLength": length, "seedDigest": digest}
+    fields: JsonObject = {"parentSession": parent, "seedLength": length}
+    fields["seedDigest"] = digest
     return header(child_id, **fields), [*seed, mark]
 
 

@@ -6,6 +6,7 @@ says so, and waits for the end of its input.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from nestling.session.event import Event
@@ -23,7 +24,7 @@ def main(address: str, *ids: str) -> None:
             else:
                 store.create(header(session_id))
                 store.append(session_id, [Event(0, "turn/start", 1, {"turn": 1})])
-        print("holding", flush=True)
+        os.write(1, b"holding\n")
         sys.stdin.read()
 
 
