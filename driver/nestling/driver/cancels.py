@@ -61,6 +61,7 @@ class Cancels:
             return dropped > 0
         if session.cancelling is None:
             session.cancelling = Cancelling(cause, None)
+            session.climb = Climb(0, self._tree.now.monotonic)
             self.tell(session)
         return True
 
@@ -70,7 +71,6 @@ class Cancels:
         if cancelling is None or cancelling.turn is not None or turn is None:
             return
         session.cancelling = cancelling._replace(turn=turn)
-        session.climb = Climb(0, self._tree.now.monotonic)
         if session.is_opening:
             return  # the call is cut where it would be answered
         call, number, after = session.call, None, None

@@ -64,6 +64,11 @@ class Limits(NamedTuple):
     turn_timeout: float = inf
     tool_timeout: float = inf
 
+    @property
+    def tool_seconds(self) -> float | None:
+        """How long a tool may take, as JSON has it; None for any time."""
+        return None if self.tool_timeout == inf else self.tool_timeout
+
     def checked(self) -> Limits:
         """Return these limits, which a run can be carried out with.
 

@@ -194,7 +194,8 @@ class Driver:
         prompts = _prompts(prompt)
         root_id = session_id or new_id()
         await anyio.to_thread.run_sync(self._store.require_new, root_id)
-        root = new_root(root_id, _epoch_ms(), found, prompts, told)
+        bound = self._limits.tool_seconds
+        root = new_root(root_id, _epoch_ms(), found, prompts, told, bound)
         return self._run(root, None)
 
     async def resume(
@@ -236,7 +237,10 @@ class Driver:
             start = stated_start(stored.header)
             found = _stated_reference(stored.header) if given is None else given
             told = start.get("options", {}) if told is None else told
-            root = resumed_root(stored.header, stored.events, found, prompts, told)
+            bound = self._limits.tool_seconds
+            root = resumed_root(
+                stored.header, stored.events, found, prompts, told, bound
+            )
             return self._run(root, stored.events)
         except BaseException:
             self._store.release(session_id)

@@ -104,7 +104,8 @@ class LiveDirector:
             ),
         }
         header = Header(child_id, self._clock(), fields)
-        return Real(child_creation(header, delegation))
+        bound = self.limits.tool_seconds
+        return Real(child_creation(header, delegation, tool_timeout=bound))
 
     def on_created(
         self, session_id: str, header: Header, events: Sequence[Event]
@@ -166,6 +167,7 @@ def new_root(
     agent: str,
     prompts: Sequence[Prompt],
     options: JsonObject,
+    tool_timeout: float | None = None,
 ) -> Creation:
     """Return a root session that may be told more than its first prompts.
 
@@ -175,12 +177,13 @@ def new_root(
         agent: its agent reference.
         prompts: what it is told at first, turn by turn.
         options: what its agent is told (see ``Turn.options``).
+        tool_timeout: seconds that a tool may take; None for any time.
     """
     fields = {"delegationDepth": 0, STARTED_AS: started_as(agent, options)}
     return Creation(
         Header(session_id, created_at, fields),
         agent,
-        encode_brief(Brief("root", "", options)),
+        encode_brief(Brief("root", "", options, tool_timeout=tool_timeout)),
         prompts=tuple(prompts),
         is_open=True,
     )
@@ -192,6 +195,7 @@ def resumed_root(
     agent: str,
     prompts: Sequence[Prompt],
     options: JsonObject,
+    tool_timeout: float | None = None,
 ) -> Creation:
     """Return a stored session that goes on; its header stays as it is.
 
@@ -201,12 +205,16 @@ def resumed_root(
         agent: the reference of the agent that it runs from now on.
         prompts: what it is told at first.
         options: what its agent is told.
+        tool_timeout: seconds that a tool may take; None for any time.
     """
     description = stated_start(header).get("description", "")
+    brief = Brief(
+        _origin(header.spawned_by), description, options, tool_timeout=tool_timeout
+    )
     return Creation(
         header,
         agent,
-        encode_brief(Brief(_origin(header.spawned_by), description, options)),
+        encode_brief(brief),
         prompts=tuple(prompts),
         is_open=True,
         stored=tuple(events),
@@ -214,7 +222,11 @@ def resumed_root(
 
 
 def child_creation(
-    header: Header, delegation: Delegation, *, waits: bool = True
+    header: Header,
+    delegation: Delegation,
+    *,
+    waits: bool = True,
+    tool_timeout: float | None = None,
 ) -> Creation:
     """Return what a child of an agent gets: its brief, and its task as its prompt."""
     brief = Brief(
@@ -222,6 +234,7 @@ def child_creation(
         delegation.description,
         delegation.options,
         waits,
+        tool_timeout,
     )
     task = {"type": "text", "text": delegation.prompt}
     return Creation(header, delegation.agent, encode_brief(brief), prompts=([task],))

@@ -62,7 +62,7 @@ class Prompts:
         if session.has_result:
             raise WireError("a second result")
         session.has_result = True
-        session.cancelling = None  # what it came too late for is over
+        session.cancelling = session.climb = None  # if it came too late for the turn
         session.waits_for = "its last events to be durable"
         session.when_asked(message.length, lambda: self._go_on(session, message))
 

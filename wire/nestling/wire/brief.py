@@ -23,12 +23,14 @@ class Brief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         description: the label that its parent gave the task; "" for a root.
         options: what its parent's code, or the user, tells the agent's code.
         waits: whether it waits before it calls a model again that failed.
+        tool_timeout: seconds that a tool may take; None for any time.
     """
 
     origin: Origin
     description: str
     options: dict[str, Any]
     waits: bool = True
+    tool_timeout: float | None = None
 
 
 def encode_brief(brief: Brief) -> bytes:

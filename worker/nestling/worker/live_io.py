@@ -98,6 +98,11 @@ class LiveSession:
         self._is_stopped = self._is_closing = False
         self._turn = asyncio.create_task(self._run(prompt))
         self._turn.add_done_callback(self._ended)
+        self._say_soon()
+
+    def _say_soon(self) -> None:
+        """Send what the code has logged, though it waits for nothing of ours."""
+        asyncio.get_running_loop().call_soon(self._proceed)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -366,7 +371,7 @@ class LiveSession:
         if recorded is not None:
             return recorded
         box = {} if self._call is None else self._call.tools
-        return await run_tool(box, tool)
+        return await run_tool(box, tool, self.brief.tool_timeout)
 
     def _collect(self, tool: PendingTool, body: JsonObject) -> None:
         self._endpoint.loop.collect(tool.block, body, self._new_id())
@@ -398,6 +403,7 @@ class LiveSession:
     def append(self, content: str | Sequence[JsonObject], kind: str) -> int:
         """Add a message; see ``Turn.append``."""
         self._require_quiet()
+        self._say_soon()
         return self._say(_blocks(content), kind)
 
     def replace(
@@ -405,6 +411,7 @@ class LiveSession:
     ) -> int:
         """Put a message in the place of others; see ``Turn.replace``."""
         self._require_quiet()
+        self._say_soon()
         nodes = self._endpoint.loop.log.surface.nodes
         if first not in nodes or last not in nodes[nodes.index(first) :]:
             raise AgentError(

@@ -24,18 +24,27 @@ from nestling.worker.tools import (
     tool_result,
 )
 
+TOOL_TIMEOUT: Final = "TOOL_TIMEOUT"
+"""The code of a result that did not come in time."""
+
 RUNNING: Final[ContextVar[PendingTool | None]] = ContextVar(
     "nestling_tool", default=None
 )
 """The tool call whose body the calling code is in."""
 
 
-async def run_tool(tools: dict[str, AnyTool], call: PendingTool) -> JsonObject:
+async def run_tool(
+    tools: dict[str, AnyTool], call: PendingTool, seconds: float | None = None
+) -> JsonObject:
     """Run a tool call; whatever it comes to is a result that the model can read.
+
+    A plain function that takes too long is not waited for any more; its thread goes on
+    until it returns, or the worker ends.
 
     Args:
         tools: the tools that the model was shown, by name.
         call: what the model asks for.
+        seconds: how long it may take; None for any time.
     """
     tool = tools.get(call.name)
     if tool is None:
@@ -52,7 +61,13 @@ async def run_tool(tools: dict[str, AnyTool], call: PendingTool) -> JsonObject:
         return error_result(call.call_id, "ToolArgumentError", INVALID_ARGS, text)
     RUNNING.set(call)
     try:
-        return tool_result(call.call_id, await _called(tool, arguments))
+        async with asyncio.timeout(seconds) as bound:
+            return tool_result(call.call_id, await _called(tool, arguments))
+    except TimeoutError as error:
+        if not bound.expired():
+            return _failed(call, error)  # the tool's own
+        text = f"the tool did not return within {seconds:g} s"
+        return error_result(call.call_id, "ToolTimeoutError", TOOL_TIMEOUT, text)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

@@ -1,0 +1,70 @@
+"""Agents and tools that do not stop when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+
+from nestling.worker import Agent, Turn, subagent, tool
+
+MODEL = "m/one"
+
+
+def block() -> None:
+    """Block the calling thread for ever."""
+    while True:
+        time.sleep(3600)
+
+
+@tool
+async def waits() -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return "never"
+
+
+@tool
+def sleeps() -> str:
+    """Block its thread for ever."""
+    block()
+    return "never"
+
+
+@tool
+def count(text: str) -> str:
+    """Count in a file, whose path is the text."""
+    with open(text, "a") as file:
+        file.write("x\n")
+    return "counted"
+
+
+agent = Agent(MODEL, tools=[waits, sleeps, count, subagent])
+
+
+async def does_not_heed(turn: Turn) -> None:
+    """Go on, whatever it is told."""
+    while True:
+        try:
+            turn.append("still here")
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+
+async def blocks(turn: Turn) -> None:
+    """Block the loop, and heed no signal that can be refused."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    turn.append("blocks")
+    await asyncio.sleep(0)
+    await turn.stream(model=MODEL)
+    block()
+
+
+async def hears_of_its_call(turn: Turn) -> None:
+    """Go on after a call that was cancelled."""
+    try:
+        await turn.stream(model=MODEL)
+    except Exception as error:  # noqa: BLE001 - it is what is looked at
+        turn.append(f"{type(error).__name__}: {error}")
+    await turn.stream(model=MODEL)
