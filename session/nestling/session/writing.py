@@ -22,6 +22,11 @@ def encode_rows(events: Iterable[Event]) -> bytes:
     return b"".join(dumps(row) + b"\n" for row in pack(events))
 
 
+def encode_scalar_rows(events: Iterable[Event]) -> bytes:
+    """Write one append batch, every event on a line of its own."""
+    return b"".join(dumps(event.row()) + b"\n" for event in events)
+
+
 def encode_projected(events: Iterable[Event]) -> bytes:
     """Write a batch without seqs and times, which a committed recording leaves out."""
     return b"".join(dumps(_projected(row)) + b"\n" for row in pack(events))
