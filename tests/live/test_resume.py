@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ async def test_five_resumes_of_one_turn_each(address: str) -> None:
                 run = await driver.resume("root", f"turn {number}")
                 assert (await run.result()).text == f"said turn {number}"
             lengths.append(len(inspected(address)))
-        grown = {b - a for a, b in zip(lengths, lengths[1:], strict=False)}
+        grown = {b - a for a, b in pairwise(lengths)}
         assert len(grown) == 1
         events = inspected(address)
     assert [event.seq for event in events] == list(range(len(events)))
@@ -387,7 +388,7 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
     settled = delegation("subagent", "work")
     hangs = delegation("subagent", "hang on")
     grandchild = delegation("subagent_fork", f"{settled}\n{hangs}")
-    prompt = "\n".join([settled, hangs, grandchild])
+    prompt = f"{settled}\n{hangs}\n{grandchild}"
     with mortal(address, PARENT, prompt) as (_, lines):
         seen = {lines.next() for _ in range(9)}
         assert "turn/end /t1s1b0" in seen

@@ -15,6 +15,12 @@ from nestling.harness import Answer, ScriptedModel
 from nestling.session.jsontext import JsonObject, loads
 
 
+def say(line: str) -> None:
+    """Tell whoever reads the output."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def answer_to(said: str) -> Answer:
     """Return what the model says to what was said to it last.
 
@@ -47,7 +53,7 @@ def model(request: Request) -> Answer:
     """Answer, and tell of it if that is to hang."""
     said = last_said(request)
     if said.startswith("hang"):
-        print(f"hangs {said}", flush=True)
+        say(f"hangs {said}")
     return answer_to(said)
 
 
@@ -57,8 +63,8 @@ async def main(store: str, agent: str, prompts: list[str]) -> None:
         run = await driver.start(agent, prompts, session_id="root")
         async for grown in run.events():
             if grown.event.type in ("turn/end", "tool/call"):
-                print(f"{grown.event.type} {grown.path}", flush=True)
-        print("done", flush=True)
+                say(f"{grown.event.type} {grown.path}")
+        say("done")
         await anyio.sleep_forever()
 
 
