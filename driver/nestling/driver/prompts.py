@@ -26,10 +26,12 @@ class Prompts:
 
     def begin(self, session: HubSession) -> None:
         """Begin the first turn of a session whose worker is ready, if it has one."""
-        if session.prompts or not session.is_open:
+        if session.prompts:
             self.prompt_next(session)
-        else:
+        elif session.is_open:
             self._idle(session)
+        elif session.creation.is_open:
+            self._finish(session)  # it was released before it was told anything
 
     def _idle(self, session: HubSession) -> None:
         session.state = State.IDLE

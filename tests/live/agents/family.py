@@ -8,17 +8,17 @@ MODEL = "m/one"
 
 
 @tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
+def echo(text: str) -> str:
+    """Return a text as it is."""
+    return text
 
 
-parent = Agent(model=MODEL, system="Be brief.", tools=[add, subagent, subagent_fork])
+parent = Agent(model=MODEL, system="Be brief.", tools=[echo, subagent, subagent_fork])
 
 
 async def delegates(turn: Turn) -> None:
     """Delegate by code, and say what came of it."""
-    result = await turn.delegate(turn.prompt, agent=child, description="by code")
+    result = await turn.delegate(turn.prompt, agent=parent, description="by code")
     turn.append(result.text)
     await turn.stream(model=MODEL)
 
