@@ -84,7 +84,7 @@ async def test_a_session_goes_on_with_its_conversation(address: str) -> None:
     (request,) = answers.requests
     assert request.system == "Be brief."
     assert [tool["name"] for tool in request.tools] == [
-        "add",
+        "echo",
         "subagent",
         "subagent_fork",
     ]
@@ -280,7 +280,7 @@ async def test_a_session_has_one_driver_at_a_time(address: str) -> None:
         first, second = ScriptedModel(["a"]), ScriptedModel(["b"])
         async with driver_of(address, first) as one, driver_of(address, second) as two:
             run = await one.resume("root", "two")
-            with pytest.raises(LeaseError, match='"root"'):
+            with pytest.raises(LeaseError, match="session 'root' is being written"):
                 await two.resume("root", "two")
             await run.result()
             await run.close()
@@ -298,7 +298,7 @@ async def test_an_id_that_is_taken_meanwhile(address: str) -> None:
             result = await run.result()
     assert result.stop_reason == "error"
     assert result.diagnostic is not None
-    assert '"root"' in result.diagnostic
+    assert "session 'root' is being written" in result.diagnostic
     assert run.end is not None
     assert driver._providers["m"].requests == []  # type: ignore[attr-defined]
 
@@ -410,7 +410,7 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
         text = result_text(results["c1"])
         assert "interrupted before it had finished, after 0 model calls" in text
         assert 'its session is "root.t1s1b1".' in text
-        assert "So far" in text
+        assert text.endswith("So")
         assert results["c2"]["error"]["code"] == "SUBAGENT_INTERRUPTED"
         assert kinds(parent)[-5:] == [
             *("tool/result", "tool/result", "tool/result"),
@@ -437,7 +437,7 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
 @pytest.mark.usefixtures("runs")
 async def test_a_grandchild_goes_on_where_it_was(address: str) -> None:
     """B9: the same session, whose calls in both runs are those of one run."""
-    inner = delegation("subagent", 'call add {"a":1,"b":2}\ncall add {"a":"hang"}')
+    inner = delegation("subagent", 'call echo {"text":"hang until told"}')
     with mortal(address, PARENT, delegation("subagent", inner)) as (_, lines):
         while lines.next() != "tool/call /t1s1b0/t1s1b0":
             pass
