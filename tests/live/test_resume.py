@@ -353,6 +353,14 @@ def mortal(
         process.stdout.close()
 
 
+def _wait_for(lines: Lines, *expected: str) -> None:
+    missing = list(expected)
+    while missing:
+        line = lines.next()
+        if line in missing:
+            missing.remove(line)
+
+
 @pytest.fixture
 def runs(box: Path) -> Iterator[None]:
     """Remove the run directories that a killed driver cannot remove."""
@@ -390,9 +398,13 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
     grandchild = delegation("subagent_fork", f"{settled}\n{hangs}")
     prompt = f"{settled}\n{hangs}\n{grandchild}"
     with mortal(address, PARENT, prompt) as (_, lines):
-        seen = {lines.next() for _ in range(9)}
-        assert "turn/end /t1s1b0" in seen
-        assert "turn/end /t1s1b2/t1s1b0" in seen
+        _wait_for(
+            lines,
+            "hangs hang on",
+            "hangs hang on",
+            "stored root.t1s1b0 turn/end",
+            "stored root.t1s1b2.t1s1b0 turn/end",
+        )
     with anyio.fail_after(SECONDS):
         for _ in range(2):
             async with driver_of(address) as driver:
@@ -410,7 +422,6 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
         text = result_text(results["c1"])
         assert "interrupted before it had finished, after 0 model calls" in text
         assert 'its session is "root.t1s1b1".' in text
-        assert text.endswith("So")
         assert results["c2"]["error"]["code"] == "SUBAGENT_INTERRUPTED"
         assert kinds(parent)[-5:] == [
             *("tool/result", "tool/result", "tool/result"),
@@ -439,9 +450,7 @@ async def test_a_grandchild_goes_on_where_it_was(address: str) -> None:
     """B9: the same session, whose calls in both runs are those of one run."""
     inner = delegation("subagent", 'call echo {"text":"hang until told"}')
     with mortal(address, PARENT, delegation("subagent", inner)) as (_, lines):
-        while lines.next() != "tool/call /t1s1b0/t1s1b0":
-            pass
-        lines.until("hangs ")
+        lines.until("hangs hang until told")
     grandchild = "root.t1s1b0.t1s1b0"
     with anyio.fail_after(SECONDS):
         async with driver_of(address) as driver:

@@ -1,18 +1,22 @@
 """A program that runs a tree until somebody kills it; see ``tests/live/test_resume.py``.
 
 ``python -m support.mortal_driver STORE AGENT PROMPTS``, the prompts as a JSON list. It
-prints what happens: ``turn/end PATH``, ``tool/call PATH``, ``hangs SAID``, ``done``.
+prints what happens: ``stored ID TYPE`` with the last event of each batch that is
+durable, ``hangs SAID``, ``done``.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import anyio
 
 from nestling.driver import Driver, Request
 from nestling.harness import Answer, ScriptedModel
+from nestling.session.errors import StoreError
 from nestling.session.jsontext import JsonObject, loads
+from nestling.session.store_io import Batch, SessionStore, backend_of
 
 
 def say(line: str) -> None:
@@ -57,15 +61,27 @@ def model(request: Request) -> Answer:
     return answer_to(said)
 
 
-async def main(store: str, agent: str, prompts: list[str]) -> None:
-    """Run the tree, and tell of the turns that end and of the tools that are called."""
-    async with Driver(store=store, providers={"m": ScriptedModel(model)}) as driver:
-        run = await driver.start(agent, prompts, session_id="root")
-        async for grown in run.events():
-            if grown.event.type in ("turn/end", "tool/call"):
-                say(f"{grown.event.type} {grown.path}")
-        say("done")
-        await anyio.sleep_forever()
+class TellingStore(SessionStore):
+    """A store that tells what it has made durable."""
+
+    def append_logged(self, batches: Sequence[Batch]) -> list[StoreError | None]:
+        """Append, and tell."""
+        outcomes = super().append_logged(batches)
+        for batch, problem in zip(batches, outcomes, strict=True):
+            if problem is None:
+                say(f"stored {batch.session_id} {batch.events[-1].type}")
+        return outcomes
+
+
+async def main(address: str, agent: str, prompts: list[str]) -> None:
+    """Run the tree."""
+    with TellingStore(backend_of(address)) as store:
+        providers = {"m": ScriptedModel(model)}
+        async with Driver(store=store, providers=providers) as driver:
+            run = await driver.start(agent, prompts, session_id="root")
+            await run.result()
+            say("done")
+            await anyio.sleep_forever()
 
 
 if __name__ == "__main__":

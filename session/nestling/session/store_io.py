@@ -535,10 +535,11 @@ def open_store(address: str) -> SessionStore:
     Raises:
         StoreError: if it is no such address.
     """
-    return SessionStore(_backend(address))
+    return SessionStore(backend_of(address))
 
 
-def _backend(address: str) -> Backend:
+def backend_of(address: str) -> Backend:
+    """Return what keeps the sessions of the store at an address (see ``open_store``)."""
     scheme, _, path = address.partition(":")
     # Imported where they are used: a run without a store needs neither of them.
     if scheme == "jsonl" and path:
