@@ -7,6 +7,7 @@ a loop logs around them. The same ones in every run.
 from __future__ import annotations
 
 import random
+import string
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -19,6 +20,7 @@ _WORDS: Final = (
     "therefore", "test", "is", "not", "\n\n", "`path`", "and", "durable", "—", "in",
     "which", "writes", "\"quoted\"", "1.", "argument", "to", "we", "should", "again",
 )  # fmt: skip
+_ID_CHARS: Final = string.ascii_letters + string.digits
 _START: Final = 1_700_000_000_000
 
 
@@ -33,7 +35,7 @@ class Stream:
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
-        self._turn = self._step = self._calls = 0
+        self._turn = self._step = 0
         self._seq = -1
         self._time = _START
 
@@ -61,8 +63,7 @@ class Stream:
         yield from self._block(0, "text", "text-delta", "text", words)
         content = [_text("".join(words))]
         if uses_tool:
-            self._calls += 1
-            call_id = f"toolu_{self._calls:024}"
+            call_id = "toolu_" + "".join(self._chance.choices(_ID_CHARS, k=24))
             parts = [self._words(2) for _ in range(20)]
             extra = {"id": call_id, "name": "bash"}
             yield from self._block(
