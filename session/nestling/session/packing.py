@@ -61,6 +61,11 @@ def is_packed(row: JsonObject) -> bool:
     return row.get("type") in _BY_ROW
 
 
+def is_packed_type(kind: str) -> bool:
+    """Tell whether a packed row is called that, so that no event can be."""
+    return kind in _BY_ROW
+
+
 # --- unpacking -----------------------------------------------------------------
 
 
