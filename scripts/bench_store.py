@@ -20,6 +20,7 @@ Ratios are medians of ours over medians of theirs, in seconds: 2 is twice as slo
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -131,16 +132,22 @@ def race(contenders: dict[str, Action], rounds: int) -> Times:
     may hold up the next.
     """
     times: Times = {name: [] for name in contenders}
+    # What the script itself holds is not for the collector to look through meanwhile,
+    # and nobody pays for what another has left behind.
+    gc.collect()
+    gc.freeze()
     names = list(contenders)
     for number in range(rounds + 1):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            gc.collect()
             begun = time.perf_counter()
             kept = contenders[name](number)
             seconds = time.perf_counter() - begun
             del kept  # how long it takes to free what was read is not measured
             if number:
                 times[name].append(seconds)
+    gc.unfreeze()
     return times
 
 
