@@ -34,6 +34,9 @@ _SNIPPET: Final = 20
 # only looks like them, are read by the standard library.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 
+_DIGITS_TO_0: Final = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS: Final = b"0" * len(str(MAX_SAFE_INTEGER))
+
 
 def loads(text: bytes | str, wraps: int = 0) -> Json:
     """Parse one JSON text.
@@ -54,16 +57,32 @@ def loads(text: bytes | str, wraps: int = 0) -> Json:
     except orjson.JSONDecodeError:
         value = _loads_standard(text)
     else:
-        if _may_hold_long_integer(text):
+        encoded = text.encode("utf-8") if isinstance(text, str) else text
+        if _is_plain(encoded):
+            return value
+        if _LONG_NUMBER.search(encoded) is not None:
             value = _loads_standard(text)
     if _is_scalar_domain_safe(value):
         return value
     return _checked_copy(value, wraps)
 
 
-def _may_hold_long_integer(text: bytes | str) -> bool:
-    encoded = text.encode("utf-8") if isinstance(text, str) else text
-    return _LONG_NUMBER.search(encoded) is not None
+def _is_plain(text: bytes) -> bool:
+    """Tell by its bytes that a JSON text is in the domain, or that it must be checked.
+
+    No integer is too long where no run of digits is. Nothing is -0 where no "-0" stands
+    nor a negative exponent, which may have come to it. Nothing is nested deeper than
+    there are brackets. All else orjson refuses. It is fine to find such things in
+    strings: to look at every value then takes longer than to parse them, and no more.
+    """
+    with_zeros = text.translate(_DIGITS_TO_0)
+    return (
+        b"-0" not in text
+        and _MANY_DIGITS not in with_zeros
+        and b"0e-" not in with_zeros
+        and b"0E-" not in with_zeros
+        and text.count(b"[") + text.count(b"{") <= MAX_DEPTH
+    )
 
 
 def _loads_standard(text: bytes | str) -> Json:
