@@ -100,3 +100,28 @@ def test_one_of_two_bonds_is_enough(
             driver.kill()
             assert have_ended(fds, BOUND)
     _remove_runs(box)
+
+
+def test_what_tools_have_started(launcher: str, tmp_path: Path, box: Path) -> None:
+    """They hold no lifeline, and no kernel was asked to end them with anybody."""
+    scenario = hanging(tmp_path / "scenario")
+    with (
+        fifo(tmp_path / "pipe") as told,
+        spied(
+            "replay",
+            scenario,
+            "--launcher",
+            launcher,
+            entry="support.stand_ins.litter",
+            env=environment(LC_NESTLING_FIFO=str(tmp_path / "pipe")),
+        ) as (driver, lines),
+    ):
+        pid = int(lines.until("pid "))
+        left = [int(each) for each in told.until("left ").split()]
+        lines.until("notice / call 1")
+        with pidfds(*_family(driver.pid, pid), *left) as fds:
+            driver.kill()
+            import time; t0=time.monotonic()
+            print("ended", have_ended(fds[:-5], BOUND), [have_ended([fd], 0.5) for fd in fds[-5:]], time.monotonic()-t0)
+            assert have_ended(fds, BOUND)
+    _remove_runs(box)

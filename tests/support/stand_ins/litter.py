@@ -1,0 +1,69 @@
+"""A worker whose tool leaves processes of many kinds behind, while the worker runs.
+
+They are: a child in the worker's group, one in a session of its own, one that forked
+twice, one that ignores every signal that can be ignored, and one that is in a session
+of its own and was given an empty environment. Their pids are told, in this order. It
+does so once it has a session, or at once if ``LC_NESTLING_END`` is ``mute``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from nestling.wire.messages import Create, ToWorker
+from nestling.worker import process_io
+from nestling.worker.endpoint import Endpoint
+from support.stand_ins import tell
+
+_STUBBORN = "trap '' HUP INT TERM USR1 USR2; echo .; while :; do sleep 600; done"
+
+
+def _started(*command: str, **more: Any) -> int:
+    return subprocess.Popen(command, **more).pid
+
+
+def _forked_twice() -> int:
+    script = "sleep 600 >/dev/null 2>&1 & echo $!"
+    return int(subprocess.check_output(["setsid", "sh", "-c", script]))
+
+
+def _stubborn() -> int:
+    child = subprocess.Popen(
+        ["sh", "-c", _STUBBORN], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert child.stdout is not None
+    child.stdout.read(1)  # it has set its traps
+    return child.pid
+
+
+def litter() -> None:
+    """Leave them, and tell their pids."""
+    pids = [
+        _started("sleep", "600"),
+        _started("sleep", "600", start_new_session=True),
+        _forked_twice(),
+        _stubborn(),
+        _started("sleep", "600", start_new_session=True, env={}),
+    ]
+    tell(f"left {' '.join(map(str, pids))}")
+
+
+_handle = Endpoint.handle
+
+
+def _littering(self: Endpoint, message: ToWorker, body: bytes) -> None:
+    if isinstance(message, Create):
+        litter()
+    _handle(self, message, body)
+
+
+if os.environ.get("LC_NESTLING_END") == "mute":
+    litter()
+    while True:
+        signal.pause()
+Endpoint.handle = _littering  # type: ignore[method-assign]
+sys.exit(process_io.main(sys.argv))
