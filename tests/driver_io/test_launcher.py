@@ -19,6 +19,7 @@ import pytest
 
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
+from nestling.driver.guardian_io import __name__ as GUARDIAN
 from nestling.driver.hub_io import Bounds
 from nestling.driver.launcher_io import ExecLauncher, WorkerProcess, worker_environment
 from nestling.harness.replay_io import replay

@@ -107,6 +107,15 @@ class Guardian:
 GUARDIAN: Final = Guardian()
 
 
+def is_guardian(pid: int) -> bool:
+    """Tell whether a process is somebody's guardian."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"\0{NAME}=".encode() in b"\0" + file.read()
+    except OSError:
+        return False
+
+
 def _environment() -> dict[str, str]:
     # No mark: it would sweep itself, and must outlive a sweep that ends the driver.
     kept = {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}

@@ -177,7 +177,7 @@ def sweep(bases: Iterable[str], seconds: float = SECONDS) -> list[Path]:
             if time.monotonic() > deadline:
                 break
             _end_workers(left, min(deadline, time.monotonic() + _GONE))
-            _remove(left.path)
+            remove(left.path)
             removed.append(left.path)
         except OSError:
             continue  # a start does not fail for what somebody else has left
@@ -192,13 +192,17 @@ def _end_workers(left: Left, deadline: float) -> None:
         time.sleep(_LOOK)
 
 
-def _remove(path: Path) -> None:
-    """Remove a directory; its owner file last, so that what fails is found again."""
+def remove(path: Path) -> None:
+    """Remove a directory; its owner file last, so that what is left is found again.
+
+    Raises:
+        OSError: if something of it is left.
+    """
     for entry in path.iterdir():
         if entry.name == OWNER:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry, ignore_errors=True)
+            shutil.rmtree(entry)
         else:
             entry.unlink()
     with suppress(FileNotFoundError):

@@ -18,17 +18,17 @@ import os
 import select
 import shutil
 import signal
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from nestling.driver.guardian_io import is_guardian
+from nestling.driver.owners_io import PREFIX, owner_of
 from nestling.driver.processes_io import Process, process_of, processes
-from nestling.driver.run_directory_io import PREFIX, bases
+from nestling.driver.run_directory_io import bases
 from nestling.driver.traces_io import mark_of
 
 _LAST: Final = 2.0
@@ -136,20 +136,17 @@ def _has_ended(pid: int, seconds: float) -> bool:
 
 
 def run_directories() -> Iterator[Path]:
-    """Find the run directories that there are, whoever they are of."""
-    temporary = tempfile.gettempdir()
-    for base in sorted({Path(base).resolve() for base in bases(temporary)}):
+    """Find the run directories that there are, of drivers here, below, or gone."""
+    for base in sorted({Path(base).resolve() for base in bases()}):
         for path in sorted(base.glob(f"{PREFIX}*")):
-            owner = _owner_of(path)
-            if owner is None or is_below(owner):
+            owner = owner_of(path)
+            if owner is None:
+                continue  # it is called like one, and is none
+            if not owner.is_there() or is_below(process_of(owner.pid)):
                 yield path
 
 
-def _owner_of(path: Path) -> Process | None:
-    raise AssertionError(path)
-
-
-def removed(paths: Iterator[Path]) -> Iterator[str]:
+def removed(paths: Iterable[Path]) -> Iterator[str]:
     """Remove run directories, and name them."""
     for path in paths:
         sockets = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_socket()]
