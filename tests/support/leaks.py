@@ -23,7 +23,6 @@ import pytest
 
 from nestling.driver.processes_io import Process
 from nestling.harness.leaks_io import all_processes, ended, removed, threads_left
-from nestling.harness.leaks_io import end_process as end_process
 
 LINUX: Final = sys.platform == "linux"
 

@@ -146,12 +146,14 @@ def _folders(pipe: int, driver: int) -> tuple[str, ...]:
     with suppress(OSError):
         # A fork of the driver may hold the pipe's other end open.
         poll.register(os.pidfd_open(driver), select.POLLIN)
-    is_over = os.getppid() != driver
-    while not is_over:
-        ready = dict(poll.poll())
+    while True:
+        # What it has written comes first, though it may have ended long ago.
+        patience = None if os.getppid() == driver else 0
+        ready = dict(poll.poll(patience))
         read = os.read(pipe, _LINE) if pipe in ready else b""
+        if not read:
+            break
         text += read
-        is_over = not read
     lines = text.decode("utf-8", "surrogateescape").split("\n")
     return tuple(filter(None, lines[:-1]))
 

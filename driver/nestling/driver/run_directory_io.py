@@ -37,7 +37,7 @@ class RunDirectory:
                 socket.
         """
         sweep(bases())
-        self.path = _new_directory()
+        self.path = new_directory()
         self._logs = self.path / LOGS
         self._work = self.path / "work"
         self._lock = -1
@@ -102,7 +102,12 @@ def bases() -> list[str]:
     return [place for place in places if place]
 
 
-def _new_directory() -> Path:
+def new_directory() -> Path:
+    """Make the directory, in the first place that will do.
+
+    Raises:
+        LaunchError: if there is none.
+    """
     tried = []
     for base in bases():
         try:

@@ -50,6 +50,12 @@ def new_mark() -> str:
     return f"{owner_mark()}.{secrets.token_hex(6)}"
 
 
+def owner_pid(mark: str) -> int | None:
+    """Return the number of the process that a mark is of, if it is one of ours."""
+    number = mark.partition("-")[0]
+    return int(number) if number.isdecimal() else None
+
+
 def bearers(trace: Trace) -> Iterator[Process]:
     """Find the living processes that bear a trace."""
     for pid in pids() if IS_LINUX else ():
@@ -100,4 +106,6 @@ def _prints_to(pid: int, stream: int, logs: tuple[str, ...]) -> bool:
         file = os.readlink(f"/proc/{pid}/fd/{stream}").removesuffix(" (deleted)")
     except OSError:
         return False
-    return any(file == log or log[-1:] == "/" and file.startswith(log) for log in logs)
+    return any(
+        file.startswith(log) if log.endswith("/") else file == log for log in logs
+    )

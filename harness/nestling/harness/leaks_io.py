@@ -29,7 +29,7 @@ from nestling.driver.guardian_io import is_guardian
 from nestling.driver.owners_io import PREFIX, owner_of
 from nestling.driver.processes_io import Process, process_of, processes
 from nestling.driver.run_directory_io import bases
-from nestling.driver.traces_io import mark_of
+from nestling.driver.traces_io import mark_of, owner_pid
 
 _LAST: Final = 2.0
 """Seconds that what is about to end has for it."""
@@ -68,7 +68,10 @@ def _is_ours(process: Process) -> bool:
     mark = mark_of(process.pid)
     if mark is None:
         return is_guardian(process.pid) and process.parent == os.getpid()
-    owner = process_of(int(mark.partition("-")[0]))
+    pid = owner_pid(mark)
+    if pid is None:
+        return False
+    owner = process_of(pid)
     # Its driver may be one that was started by the test, and is gone.
     return owner is None or not owner.is_alive or is_below(owner)
 

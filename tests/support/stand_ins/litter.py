@@ -1,9 +1,11 @@
-"""A worker whose tool leaves processes of many kinds behind, while the worker runs.
+"""A worker whose tools leave processes of many kinds behind, while the worker runs.
 
 They are: a child in the worker's group, one in a session of its own, one that forked
 twice, one that ignores every signal that can be ignored, and one that is in a session
-of its own and was given an empty environment. Their pids are told, in this order. It
-does so once it has a session, or at once if ``LC_NESTLING_END`` is ``mute``.
+of its own and was given an empty environment. Their pids are told, in this order.
+
+As ``LC_NESTLING_END`` says it does so when it starts, ``loop``, and then waits for its
+session; or ``stuck``, and then waits for ever; else once it has a session.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 import sys
 from typing import Any
 
+from nestling.wire.launch import LaunchSpec
 from nestling.wire.messages import Create, ToWorker
 from nestling.worker import process_io
 from nestling.worker.endpoint import Endpoint
@@ -52,18 +55,25 @@ def litter() -> None:
     tell(f"left {' '.join(map(str, pids))}")
 
 
-_handle = Endpoint.handle
+_real_run, _real_handle = process_io._run, Endpoint.handle
+_moment = os.environ.get("LC_NESTLING_END")
 
 
-def _littering(self: Endpoint, message: ToWorker, body: bytes) -> None:
+async def _run(spec: LaunchSpec, lifeline: int) -> int:
+    litter()
+    while _moment == "stuck":
+        signal.pause()
+    return await _real_run(spec, lifeline)
+
+
+def _with_session(self: Endpoint, message: ToWorker, body: bytes) -> None:
     if isinstance(message, Create):
         litter()
-    _handle(self, message, body)
+    _real_handle(self, message, body)
 
 
-if os.environ.get("LC_NESTLING_END") == "mute":
-    litter()
-    while True:
-        signal.pause()
-Endpoint.handle = _littering  # type: ignore[method-assign]
+if _moment in ("loop", "stuck"):
+    process_io._run = _run
+else:
+    Endpoint.handle = _with_session  # type: ignore[method-assign]
 sys.exit(process_io.main(sys.argv))

@@ -131,8 +131,7 @@ class Offspring:
             if self._ended and is_alive(pid):
                 # Whose it was is not known, if several workers have ended.
                 self._ended[-1].swept.add(pid)
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
             try:
                 pidfd = os.pidfd_open(pid)
             except OSError:  # no descriptor left: wait here, it is as good as dead
@@ -183,9 +182,14 @@ def _terminate_group(pid: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    for kill in (os.kill, os.killpg):
-        with suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
+    _kill(pid)
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _reap(pid: int) -> None:

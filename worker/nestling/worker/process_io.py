@@ -55,8 +55,9 @@ def main(arguments: list[str]) -> int:
     # One that seems to hang is asked for its stacks; before this, that would end it.
     faulthandler.register(signal.SIGUSR1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # One file takes both streams: what was printed first stands first.
-        sys.stdout.reconfigure(line_buffering=True)
+        # One file takes both streams: what was printed first stands first. No tool
+        # fails for a character that the locale cannot write.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     lifeline = int(arguments[1])
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)
