@@ -97,6 +97,18 @@ class _Process:
     def has_failed(self) -> bool:
         return self._process.exitcode not in (None, 0)
 
+    def hang_up(self) -> None:
+        """Do without."""
+
+    def terminate(self) -> None:
+        """Do without."""
+
+    def dump(self) -> None:
+        """Do without."""
+
+    def sweep(self) -> bool:
+        return True
+
     def kill(self) -> None:
         self._process.kill()
 

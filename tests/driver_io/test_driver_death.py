@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from nestling.driver.guardian_io import is_guardian
+from nestling.driver.run_directory_io import RunDirectory
 from support.launchers import LAUNCHERS
-from support.processes import environment_with_tests as environment
 from support.processes import (
+    children_of,
     fifo,
     have_ended,
     needs_linux,
     parent_of,
     pidfds,
     spied,
+    wait_stopped,
 )
+from support.processes import environment_with_tests as environment
 from support.scenarios import composed, hanging
 
 pytestmark = [needs_linux, pytest.mark.parametrize("launcher", LAUNCHERS)]
@@ -100,3 +106,65 @@ def test_one_of_two_bonds_is_enough(
             driver.kill()
             assert have_ended(fds, BOUND)
     _remove_runs(box)
+
+
+def test_what_tools_have_started(launcher: str, tmp_path: Path, box: Path) -> None:
+    """They hold no lifeline, and no kernel was asked to end them with anybody."""
+    scenario = hanging(tmp_path / "scenario")
+    with (
+        fifo(tmp_path / "pipe") as told,
+        spied(
+            "replay",
+            scenario,
+            "--launcher",
+            launcher,
+            entry="support.stand_ins.litter",
+            env=environment(LC_NESTLING_FIFO=str(tmp_path / "pipe")),
+        ) as (driver, lines),
+    ):
+        pid = int(lines.until("pid "))
+        left = [int(each) for each in told.until("left ").split()]
+        lines.until("notice / call 1")
+        with pidfds(*_family(driver.pid, pid), *left) as fds:
+            driver.kill()
+            assert have_ended(fds, BOUND)
+    _remove_runs(box)
+
+
+def test_what_is_left_if_who_looks_after_it_dies_too(
+    launcher: str, tmp_path: Path, box: Path
+) -> None:
+    """The next driver, which is this process, sweeps."""
+    scenario = hanging(tmp_path / "scenario")
+    with (
+        fifo(tmp_path / "pipe") as told,
+        spied(
+            "replay",
+            scenario,
+            "--launcher",
+            launcher,
+            entry="support.stand_ins.litter",
+            env=environment(
+                LC_NESTLING_FIFO=str(tmp_path / "pipe"), LC_NESTLING_END="stuck"
+            ),
+        ) as (driver, lines),
+    ):
+        pid = int(lines.until("pid "))
+        left = [int(each) for each in told.until("left ").split()]
+        sweeper = parent_of(pid)
+        if sweeper == driver.pid:
+            (sweeper,) = filter(is_guardian, children_of(driver.pid))
+        (directory,) = box.glob("nestling-*")
+        with pidfds(pid, sweeper, *left) as fds:
+            os.kill(driver.pid, signal.SIGSTOP)
+            wait_stopped(driver.pid)
+            os.kill(sweeper, signal.SIGKILL)
+            driver.kill()
+            assert have_ended(fds[:2], BOUND)
+            assert not have_ended(fds[2:], 0.0)
+            driver.wait()
+            started = time.monotonic()
+            RunDirectory().remove()
+            assert time.monotonic() - started < BOUND
+            assert have_ended(fds, BOUND)
+        assert not directory.exists()

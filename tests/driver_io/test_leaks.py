@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.leaks import end_process, no_leaks, processes_of
+from nestling.harness.leaks_io import end_process
+from support.leaks import no_leaks, processes_of
 from support.processes import Lines, needs_linux
 
 pytestmark = needs_linux

@@ -44,7 +44,7 @@ def _made() -> Path:
 def test_two_are_never_the_same() -> None:
     first, second = RunDirectory(), RunDirectory()
     assert first.path != second.path
-    assert sorted(p.name for p in first.path.iterdir()) == ["logs", "work"]
+    assert sorted(p.name for p in first.path.iterdir()) == ["logs", "owner", "work"]
     for made in (first, second):
         made.remove()
         made.remove()

@@ -57,8 +57,21 @@ class Ended:
         self.on_look(self.looks)
         return self.code != 0
 
+    def hang_up(self) -> None:
+        """Leave it."""
+
+    def terminate(self) -> None:
+        """Leave it."""
+
     def kill(self) -> None:
         """Leave it."""
+
+    def dump(self) -> None:
+        """Leave it."""
+
+    def sweep(self) -> bool:
+        """Find nothing."""
+        return True
 
     def reap(self) -> Exit:
         """Collect the exit."""

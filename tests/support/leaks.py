@@ -1,41 +1,30 @@
 """What a test must not leave behind, and the check that it did not.
 
-A test run has a box, a directory of its own that ``TMPDIR`` names. Workers inherit
-that variable, whoever starts them, so a process is ours if it descends from this one
-or if its environment names the box; a run directory is ours if it is in the box.
+It is the check that users have (``nestling.harness.no_leaks``), and a stricter one: a
+test run has a box, a directory of its own that ``TMPDIR`` names. Workers inherit that
+variable, whoever starts them, so a process is ours if it descends from this one or if
+its environment names the box; a run directory is ours if it is in the box.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-import select
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
+from nestling.driver.processes_io import Process
+from nestling.harness.leaks_io import all_processes, ended, removed, threads_left
+
 LINUX: Final = sys.platform == "linux"
-
-_PROC: Final = Path("/proc")
-
-
-class Process(NamedTuple):
-    """A process, as the kernel tells of it."""
-
-    pid: int
-    parent: int
-    state: str
-    command: str
 
 
 def new_box() -> Path:
@@ -46,10 +35,11 @@ def new_box() -> Path:
 @contextmanager
 def no_leaks(box: Path) -> Iterator[None]:
     """Fail the test if the body left something; end and remove what it left."""
-    strangers = _pids() if LINUX else set()
+    strangers = all_processes()
     descriptors = _descriptors()
     yield
-    left = [*_processes_left(box, strangers), *_threads_left(), *_files_left(box)]
+    left = [*_processes_left(box, strangers), *threads_left()]
+    left.extend(removed(sorted(box.glob("nestling-*"))))
     left.extend(_descriptors_left(descriptors))
     if left:
         pytest.fail("the test left " + "; ".join(left), pytrace=False)
@@ -58,14 +48,16 @@ def no_leaks(box: Path) -> Iterator[None]:
 # --- processes -----------------------------------------------------------------
 
 
-def processes_of(box: Path, strangers: AbstractSet[int] = frozenset()) -> list[Process]:
+def processes_of(
+    box: Path, strangers: AbstractSet[Process] = frozenset()
+) -> list[Process]:
     """Return our processes, this one left out.
 
     Args:
         box: the box of the test run.
         strangers: processes that are known not to be ours.
     """
-    found = [p for p in map(_process, sorted(_pids() - strangers)) if p is not None]
+    found = all_processes() - strangers
     ours = {os.getpid()}
     is_growing = True
     while is_growing:
@@ -73,80 +65,42 @@ def processes_of(box: Path, strangers: AbstractSet[int] = frozenset()) -> list[P
         ours |= new
         is_growing = bool(new)
     marker = f"TMPDIR={box}".encode()
-    return [p for p in found if p.pid in ours or marker in _environment(p.pid)]
+    return [
+        p
+        for p in sorted(found)
+        if p.pid != os.getpid() and (p.pid in ours or marker in _environment(p.pid))
+    ]
 
 
-def _processes_left(box: Path, strangers: set[int]) -> Iterator[str]:
-    if not LINUX:
-        return
-    for process in processes_of(box, strangers):
-        if process.parent in strangers and is_spare(process.pid):
-            continue  # the next one of a template that is not the test's
-        zombie = "a zombie of " if process.state == "Z" else ""
-        yield f"{zombie}process {process.pid} ({process.command})"
-        end_process(process.pid)
+def _processes_left(box: Path, strangers: AbstractSet[Process]) -> Iterator[str]:
+    parents = {process.pid for process in strangers}
+    yield from ended(
+        [
+            process
+            for process in processes_of(box, strangers)
+            # It may be the next spare of a template that is not the test's.
+            if not (process.parent in parents and is_spare(process.pid))
+        ]
+    )
 
 
 def is_spare(pid: int) -> bool:
     """Tell whether a process is a spare of its template, or about to be called one."""
     try:
-        name = (_PROC / str(pid) / "comm").read_text().strip()
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return True  # it is gone
     return name in ("nestling:spare", "nestling:template"[:15])
 
 
-def end_process(pid: int) -> None:
-    """End a process, wait until it is gone, and reap it if it is a child of ours."""
-    with suppress(ProcessLookupError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            # Whoever adopted it reaps it; it is gone for us once this is readable.
-            select.select([pidfd], [], [], 5)
-        finally:
-            os.close(pidfd)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-
-
-def _pids() -> set[int]:
-    return {int(name) for name in os.listdir(_PROC) if name.isdigit()}
-
-
-def _process(pid: int) -> Process | None:
-    try:
-        stat = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        command = (_PROC / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return None  # it has ended meanwhile
-    name, _, rest = stat.rpartition(")")
-    state, parent = rest.split()[:2]
-    shown = command.replace(b"\0", b" ").decode("utf-8", "replace").strip()
-    return Process(pid, int(parent), state, shown or name.partition("(")[2])
-
-
 def _environment(pid: int) -> list[bytes]:
     try:
-        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []  # it has ended, or is another user's
 
 
-# --- files, threads, descriptors -----------------------------------------------
-
-
-def _files_left(box: Path) -> Iterator[str]:
-    for path in sorted(box.glob("nestling-*")):
-        sockets = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_socket()]
-        yield f"run directory {path.name} (sockets: {sockets})"
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _threads_left() -> Iterator[str]:
-    for thread in threading.enumerate():
-        if thread.name.startswith("nestling-"):
-            yield f"thread {thread.name}"
+# --- descriptors ---------------------------------------------------------------
 
 
 def _descriptors() -> dict[int, str]:

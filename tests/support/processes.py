@@ -110,6 +110,12 @@ def parent_of(pid: int) -> int:
     return int(_stat(pid)[1])
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the pids of a process's children, those of its threads included."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(c) for task in tasks for c in (task / "children").read_text().split()]
+
+
 def _stat(pid: int) -> list[str]:
     stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     return stat.rpartition(")")[2].split()

@@ -64,6 +64,8 @@ class Exit(NamedTuple):
         stderr_tail: the last lines it wrote to its log file.
         cause: why there is neither code nor signal, if it did start; else "".
         usage: what it used, where that is known.
+        swept: how many processes it had left behind, which were ended then.
+        unkillable: what of it could not be ended in time, named for people.
     """
 
     code: int | None
@@ -71,6 +73,8 @@ class Exit(NamedTuple):
     stderr_tail: str = ""
     cause: str = ""
     usage: Usage | None = None
+    swept: int = 0
+    unkillable: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         how = f"exit code {self.code}" if self.signal is None else self.signal

@@ -7,7 +7,9 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+from nestling.driver.exec_process_io import DUMP
 from nestling.driver.exits import UNCOLLECTED, Exit
+from nestling.driver.processes_io import catches
 
 
 class ForkedProcess:
@@ -23,17 +25,26 @@ class ForkedProcess:
     launcher = "template"
     reason = None
 
-    def __init__(self, pid: int, pidfd: int, lifeline: int) -> None:
+    def __init__(
+        self,
+        pid: int,
+        pidfd: int,
+        lifeline: int,
+        terminate_group: Callable[[int], bool],
+    ) -> None:
         """Take over the two descriptors.
 
         Args:
             pid: the process.
             pidfd: a handle on it.
             lifeline: the end of the pipe whose closing ends it.
+            terminate_group: has the template send SIGTERM to the group of a worker,
+                if it can be asked.
         """
         self.pid = pid
         self.pidfd = pidfd
         self._lifeline = lifeline
+        self._terminate_group = terminate_group
         self._exit: Exit | None = None
         self._on_end: Callable[[], None] | None = None
         self._is_freed = False
@@ -60,12 +71,37 @@ class ForkedProcess:
         exit = self._exit
         return exit is not None and exit.code != 0 and exit.cause != UNCOLLECTED
 
+    def hang_up(self) -> None:
+        """Close the worker's lifeline."""
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process group."""
+        # The template reaps the leader: nobody else knows how long its pid names
+        # the group.
+        if self._exit is None and not self._terminate_group(self.pid):
+            self._signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """End the process; the template ends what is left of its group."""
-        if self._is_freed:
-            return
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
+
+    def dump(self) -> None:
+        """Have the process write its stacks into its log, if it knows how to."""
+        # Should its pid be another process's by now, its handle reaches nobody.
+        if catches(self.pid, DUMP):
+            self._signal(DUMP)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._is_freed:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def sweep(self) -> bool:
+        """Leave it to the template, which does that before it tells of an end."""
+        return True
 
     def reap(self) -> Exit:
         """Return how the process ended, and free everything."""
@@ -79,5 +115,5 @@ class ForkedProcess:
         self._on_end = None
         if not self._is_freed:
             self._is_freed = True
-            os.close(self._lifeline)
+            self.hang_up()
             os.close(self.pidfd)

@@ -18,7 +18,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
-from nestling.driver.marks_io import MARK, new_mark
+from nestling.driver.guardian_io import GUARDIAN
+from nestling.driver.traces_io import MARK, Trace, new_mark
 from nestling.session.errors import LaunchError
 from nestling.wire.launch import LaunchSpec, encode_launch
 
@@ -96,14 +97,40 @@ class WorkerProcess(Protocol):
         """
         ...
 
+    # The four that follow are harmless at any time before ``reap`` and after it, and
+    # hit nobody else.
+
+    def hang_up(self) -> None:
+        """Close the worker's lifeline: it ends at once, and what it has started too."""
+        ...
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process and its whole group."""
+        ...
+
     def kill(self) -> None:
-        """End the process and its whole group now."""
+        """End the process, its whole group, and what is below it now."""
+        ...
+
+    def dump(self) -> None:
+        """Have the process write the stacks of its threads into its log.
+
+        Nothing comes of it as long as the process is not ready for that.
+        """
+        ...
+
+    def sweep(self) -> bool:
+        """End what a process that has ended has left behind.
+
+        Returns:
+            Whether nothing of it is left: neither of its group nor of what it started.
+        """
         ...
 
     def reap(self) -> Exit:
         """Collect the exit of a process that has ended, and free everything.
 
-        Nobody of its group is left then.
+        What could not be swept is named in it.
         """
         ...
 
@@ -198,7 +225,8 @@ class ExecLauncher:
         Raises:
             LaunchError: if it cannot be started; nothing is left behind.
         """
-        spec, mark = encode_launch(request.spec), new_mark()
+        spec = encode_launch(request.spec)
+        trace = Trace(new_mark(), (str(request.log),))
         try:
             # The worker reads its spec from the pipe and keeps it: the write end,
             # which only the driver has, is its lifeline.
@@ -214,7 +242,7 @@ class ExecLauncher:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=request.directory,
-                    env={**worker_environment(os.environ), MARK: mark},
+                    env={**worker_environment(os.environ), MARK: trace.mark},
                     pass_fds=(read_end,),
                     start_new_session=True,
                 )
@@ -223,7 +251,7 @@ class ExecLauncher:
             raise LaunchError(f"cannot start a worker: {error}") from None
         finally:
             os.close(read_end)
-        return ExecProcess(process, write_end, mark, reason)
+        return ExecProcess(process, write_end, trace, reason)
 
 
 class ExecStarter:
@@ -245,6 +273,7 @@ class ExecStarter:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Callable[[], None]] = deque()
         self._turn: asyncio.Handle | None = None
+        self._is_guarded = False
 
     def start(
         self, request: LaunchRequest, on_started: OnStarted, on_failed: OnFailed
@@ -284,6 +313,9 @@ class ExecStarter:
         on_started: OnStarted,
         on_failed: OnFailed,
     ) -> None:
+        if not self._is_guarded:
+            self._is_guarded = True
+            GUARDIAN.hold(f"{request.log.parent}/")
         try:
             process = self._launcher.start(request, reason)
         except LaunchError as error:
@@ -296,3 +328,6 @@ class ExecStarter:
         self._waiting.clear()
         if self._turn is not None:
             self._turn.cancel()
+        if self._is_guarded:
+            self._is_guarded = False
+            GUARDIAN.let_go()

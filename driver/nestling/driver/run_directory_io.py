@@ -1,6 +1,7 @@
 """The run directory: the socket, logs and working directories of one run.
 
-Private (0700), fresh, and removed when the run ends, whichever way it does.
+Private (0700), fresh, and removed when the run ends, whichever way it does; if its
+driver was killed, by the next one that makes a run directory here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from nestling.driver.owners_io import LOGS, PREFIX, claim, remove, sweep
 from nestling.session.errors import LaunchError
 from nestling.wire.endpoint_io import PATH_CAP
 
-_PREFIX: Final = "nestling-"
 _SOCKET: Final = "hub.sock"
 _TAIL_BYTES: Final = 2000
 _PRINTED_BYTES: Final = 64 * 1024
@@ -35,10 +36,13 @@ class RunDirectory:
             LaunchError: if there is no place for it whose path is short enough for a
                 socket.
         """
-        self.path = _new_directory()
-        self._logs = self.path / "logs"
+        sweep(bases())
+        self.path = new_directory()
+        self._logs = self.path / LOGS
         self._work = self.path / "work"
+        self._lock = -1
         try:
+            self._lock = claim(self.path)
             for folder in (self._logs, self._work):
                 folder.mkdir()
         except OSError as error:
@@ -83,17 +87,32 @@ class RunDirectory:
 
     def remove(self) -> None:
         """Remove the directory with everything in it."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        try:
+            remove(self.path)
+        except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
 
-def _new_directory() -> Path:
+def bases() -> list[str]:
+    """Return where run directories are made: in the first of these that will do."""
+    places = (os.environ.get("XDG_RUNTIME_DIR"), _temporary(), "/tmp")
+    return [place for place in places if place]
+
+
+def new_directory() -> Path:
+    """Make the directory, in the first place that will do.
+
+    Raises:
+        LaunchError: if there is none.
+    """
     tried = []
-    for base in (os.environ.get("XDG_RUNTIME_DIR"), _temporary(), "/tmp"):
-        if not base:
-            continue
+    for base in bases():
         try:
             # mkdtemp makes it 0700, under a name nobody can foresee.
-            made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base)).resolve()
+            made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base)).resolve()
         except OSError as error:
             tried.append(f"{base}: {error.strerror}")
             continue

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from nestling.driver.marks_io import MARK, new_mark
+from nestling.driver.traces_io import MARK, new_mark
 from nestling.session.errors import WireError
 from nestling.wire.fork import (
     PACKET_CAP,

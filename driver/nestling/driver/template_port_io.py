@@ -25,9 +25,10 @@ from nestling.driver.launcher_io import (
     OnStarted,
     worker_environment,
 )
-from nestling.driver.marks_io import MARK, end_marked
+from nestling.driver.processes_io import Process
 from nestling.driver.template_io import Template, receive
 from nestling.driver.template_pool_io import TemplatePool
+from nestling.driver.traces_io import MARK, Trace, end_bearers
 from nestling.session.errors import LaunchError, WireError
 from nestling.wire.fork import (
     Fork,
@@ -35,6 +36,7 @@ from nestling.wire.fork import (
     ForkRefused,
     FromTemplate,
     TemplateReady,
+    Terminate,
     WorkerExited,
     decode_from_template,
     encode_packet,
@@ -43,6 +45,10 @@ from nestling.wire.launch import LAUNCH_CAP, encode_launch
 
 WINDOW: Final = 16
 """So many requests are with the template at a time; the others wait here."""
+SWEEP: Final = 2.0
+"""Seconds for what the workers of a lost template have left to be gone."""
+LOOK: Final = 0.01
+"""Seconds between looks at it."""
 LOOKS: Final = 4
 """So often is looked for news of a worker that has ended, before its template counts as
 hung. When this process was stopped for a while, that was one look."""
@@ -110,6 +116,9 @@ class Port:
         self._waiting: deque[Launching] = deque()
         self._asked: dict[str, _Asked] = {}
         self._processes: dict[int, ForkedProcess] = {}
+        self._logs: dict[int, str] = {}  # by pid, like the processes
+        self._orphans: list[ForkedProcess] = []
+        self._swept: set[Process] = set()
         self._is_ready = self._is_closed = False
         self._sock = template.attach()
         self._loop.add_reader(self._sock, self._readable)
@@ -237,8 +246,10 @@ class Port:
             asked.launching.on_failed(LaunchError(problem))
             return
         self.template.has_forked = True
-        process = ForkedProcess(forked.pid, pidfd, asked.writing)
+        writing, terminate = asked.writing, self._terminate
+        process = ForkedProcess(forked.pid, pidfd, writing, terminate)
         self._processes[forked.pid] = process
+        self._logs[forked.pid] = str(asked.launching.request.log)
         self._loop.add_reader(pidfd, self._ended, process)
         asked.launching.on_started(process)
 
@@ -253,9 +264,22 @@ class Port:
     def _exited(self, exited: WorkerExited) -> None:
         process = self._processes.pop(exited.pid, None)
         if process is not None:
+            del self._logs[exited.pid]
             self._loop.remove_reader(process.pidfd)
             usage = Usage(exited.user_ms, exited.system_ms, exited.max_rss_kb)
-            process.ended(exit_of(exited.status, usage))
+            left = tuple(exited.unkillable)
+            exit = exit_of(exited.status, usage)
+            process.ended(exit._replace(swept=exited.swept, unkillable=left))
+
+    def _terminate(self, pid: int) -> bool:
+        """Ask for the end of a worker's group; tell whether that was possible."""
+        if self._sock.fileno() < 0:
+            return False
+        try:
+            self._sock.send(encode_packet(Terminate(pid)))
+        except OSError:
+            return False
+        return True
 
     # --- when there is no answer ---------------------------------------------------
 
@@ -310,10 +334,30 @@ class Port:
 
     def _orphan_ended(self, process: ForkedProcess) -> None:
         self._loop.remove_reader(process.pidfd)
-        del self._processes[process.pid]
-        # What is left of its group has the mark of the template.
-        end_marked(self.template.mark)
-        process.ended(Exit(None, None, cause=TEMPLATE_LOST))
+        self._orphans.append(process)
+        if len(self._orphans) == 1:
+            self._swept = set()
+            self._sweep(self._loop.time() + SWEEP)
+
+    def _sweep(self, deadline: float) -> None:
+        """End what workers of a lost template have left, and then tell of their ends."""
+        if self._is_closed:
+            return
+        logs = tuple(self._logs[process.pid] for process in self._orphans)
+        found = end_bearers(Trace(self.template.mark, logs))
+        # Forks of the template that are just going, like it, are nothing they left.
+        left = {p for p in found if not p.name.startswith("nestling:")}
+        self._swept |= left
+        if left and self._loop.time() < deadline:
+            self._loop.call_later(LOOK, self._sweep, deadline)
+            return
+        orphans, self._orphans = self._orphans, []
+        names = tuple(sorted(map(str, left)))
+        # Whose they were is not known.
+        exit = Exit(None, None, "", TEMPLATE_LOST, None, len(self._swept), names)
+        for process in orphans:
+            del self._processes[process.pid], self._logs[process.pid]
+            process.ended(exit)
         self._rest()
 
     # --- the end -----------------------------------------------------------------

@@ -36,6 +36,10 @@ GRACE: Final = 5.0
 """Seconds that killed workers have to be gone before they are given up."""
 POLL: Final = 0.05
 """Seconds between looks at workers that were killed."""
+SWEEP: Final = 2.0
+"""Seconds for what a worker has left behind to be gone; then it is named and left."""
+LOOK: Final = 0.005
+"""Seconds between looks at that."""
 
 
 class _Voice:
@@ -169,18 +173,46 @@ class Workers:
             voice.heard += 1
             voice.has_said_bye = voice.has_said_bye or was_last
 
-    def kill(self, launch: str) -> None:
-        """End a worker and its process group now, or as soon as it is there.
+    # --- ending ----------------------------------------------------------------
 
-        One that nothing was begun for yet is not waited for: that may take long.
+    # The rungs of a ladder. Each may be asked for at any time and any number of times.
+
+    def hang_up(self, launch: str) -> None:
+        """Close a worker's lifeline: it ends at once, if its loop turns."""
+        process = self._process(launch, ends=True)
+        if process is not None:
+            process.hang_up()
+
+    def terminate(self, launch: str) -> None:
+        """Send SIGTERM to a worker and its process group."""
+        process = self._process(launch, ends=True)
+        if process is not None:
+            process.terminate()
+
+    def kill(self, launch: str) -> None:
+        """End a worker, its process group and what is below it now."""
+        process = self._process(launch, ends=True)
+        if process is not None:
+            process.kill()
+
+    def dump(self, launch: str) -> None:
+        """Have a worker write its stacks into its log, if it has come so far."""
+        process = self._process(launch, ends=False)
+        if process is not None:
+            process.dump()
+
+    def _process(self, launch: str, *, ends: bool) -> WorkerProcess | None:
+        """Return the process of a launch, if it runs.
+
+        One that is to end and does not run yet is killed as soon as it is there; if
+        nothing was begun for it, it is not waited for: that may take long.
         """
-        if launch in self._starting:
+        if ends and launch in self._starting:
             self._starting[launch].is_unwanted = True
             if self._starter is not None and self._starter.give_up(launch):
                 self._failed(launch, LaunchError("it was ended before"))
         running = self._running.get(launch)
-        if running is not None:
-            running.process.kill()
+        return None if running is None else running.process
 
     def hang_up(self, launch: str) -> None:
         """End a worker's input."""
@@ -212,7 +244,7 @@ class Workers:
         while self._running and self._loop.time() < deadline:
             await asyncio.sleep(POLL)
             for launch, running in list(self._running.items()):
-                if running.process.has_ended():
+                if running.process.has_ended() and running.process.sweep():
                     self._running.pop(launch).process.reap()
         while self._running:
             self._running.popitem()[1].process.abandon()
@@ -226,6 +258,8 @@ class Workers:
         running = self._running.get(launch)
         if running is None:
             return  # it was reaped when the run was closed
+        if running.process.has_failed():
+            running.process.sweep()  # at once, whatever it had still to say
         deadline = self._loop.time() + QUIET_BOUND
         self._drain(launch, -1, deadline)
 
@@ -238,9 +272,22 @@ class Workers:
         is_silent = voice.heard == heard_before
         is_quiet = is_silent and running.process.has_failed()
         if is_quiet or voice.has_said_bye or self._loop.time() > deadline:
-            self._reap(launch)
+            self._sweep(launch, self._loop.time() + SWEEP)
             return
         self._loop.call_later(QUIET, self._drain, launch, voice.heard, deadline)
+
+    def _sweep(self, launch: str, deadline: float) -> None:
+        """Wait until nothing is left of a dead worker, and then tell of its end."""
+        running = self._running.get(launch)
+        if running is None:
+            return  # it was reaped when the run was closed
+        # One that has ended well has ended what was below it before.
+        has_ended_well = running.voice.has_said_bye and not running.process.has_failed()
+        is_over = has_ended_well or self._loop.time() > deadline
+        if is_over or running.process.sweep():
+            self._reap(launch)
+        else:
+            self._loop.call_later(LOOK, self._sweep, launch, deadline)
 
     def _reap(self, launch: str) -> None:
         running = self._running.pop(launch)

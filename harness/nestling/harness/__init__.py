@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nestling.harness.compose_stream import spawn_call as spawn_call
     from nestling.harness.compose_stream import text as text
     from nestling.harness.compose_stream import tool_call as tool_call
+    from nestling.harness.leaks_io import LeakError as LeakError
+    from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Answer": "harness.scripted_answer",
     "Cast": "harness.replay_director",
+    "LeakError": "harness.leaks_io",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
@@ -40,6 +43,7 @@ _HOMES = {
     "fork_call": "harness.compose_stream",
     "last_user_text": "harness.scripted_answer",
     "load_scenario": "harness.scenario_io",
+    "no_leaks": "harness.leaks_io",
     "reasoning": "harness.compose_stream",
     "record": "harness.record_io",
     "replay": "harness.replay_io",
@@ -51,6 +55,7 @@ _HOMES = {
 __all__ = [
     "Answer",
     "Cast",
+    "LeakError",
     "Problem",
     "RecordReport",
     "ReplayReport",
@@ -60,6 +65,7 @@ __all__ = [
     "fork_call",
     "last_user_text",
     "load_scenario",
+    "no_leaks",
     "reasoning",
     "record",
     "replay",

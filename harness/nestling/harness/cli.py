@@ -207,6 +207,14 @@ def verify(
     run_command(work, {"findings": [], "remarks": []} if as_json else None)
 
 
+@app.command()
+def doctor(as_json: JsonOption = False) -> None:
+    """Look at what this system has, and tell whether workers can run here."""
+    from nestling.harness.doctor_io import doctor as look
+
+    run_command(partial(look, as_json=as_json), {"checks": []} if as_json else None)
+
+
 def record_scenario(
     path: Path, bounds: tuple[float, float], launcher: LauncherName
 ) -> RecordReport:

@@ -68,6 +68,12 @@ class Fork(_Packet, frozen=True, tag="fork"):
     environment: dict[bytes, bytes]
 
 
+class Terminate(_Packet, frozen=True, tag="terminate"):
+    """Send SIGTERM to the group of a worker of this channel, if it has not ended."""
+
+    pid: Natural
+
+
 class Importing(_Packet, frozen=True, tag="importing"):
     """The template begins to import an agent module, which may be its end."""
 
@@ -111,7 +117,7 @@ class ForkRefused(_Packet, frozen=True, tag="refused"):
 
 
 class WorkerExited(_Packet, frozen=True, tag="exited"):
-    """A worker has ended, nobody is left in its group, and it was reaped.
+    """A worker has ended and was reaped; of what it started nothing is left.
 
     Attributes:
         pid: which.
@@ -120,6 +126,8 @@ class WorkerExited(_Packet, frozen=True, tag="exited"):
         user_ms: CPU time it spent, milliseconds.
         system_ms: the same, in the kernel.
         max_rss_kb: the most memory it had, KiB.
+        swept: how many processes it had left behind, which were ended.
+        unkillable: what of it could not be ended in time.
     """
 
     pid: Natural
@@ -127,9 +135,11 @@ class WorkerExited(_Packet, frozen=True, tag="exited"):
     user_ms: Natural
     system_ms: Natural
     max_rss_kb: Natural
+    swept: Natural = 0
+    unkillable: list[Text] = []
 
 
-ToTemplate: TypeAlias = Warm | Attach | Fork
+ToTemplate: TypeAlias = Warm | Attach | Fork | Terminate
 FromTemplate: TypeAlias = (
     Importing | TemplateReady | Forked | ForkRefused | WorkerExited
 )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ IS_LINUX: Final = sys.platform == "linux"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_LOOK: Final = 0.01
 _TASKS: Final = Path("/proc/self/task")
 
 _libc: Final = ctypes.CDLL(None)
@@ -85,11 +88,53 @@ def has_children() -> bool:
     return True
 
 
-def end_children() -> None:
-    """End every child, and what it leaves to this process, and wait for it."""
-    while found := children():
+def is_alive(pid: int) -> bool:
+    """Tell whether a child of this process is no zombie."""
+    return _stat(pid)[1][:1] not in (b"Z", b"X", b"")
+
+
+def described(pid: int) -> str:
+    """Return a child of this process as people see it."""
+    name = _stat(pid)[0].decode("utf-8", "backslashreplace")
+    return f"process {pid} ({name})"
+
+
+def _stat(pid: int) -> tuple[bytes, bytes]:
+    """Return the name of a process, and what the kernel tells of it after that."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        head, _, tail = file.read().rpartition(b")")
+        return head.partition(b"(")[2], tail.strip()
+    return b"", b""
+
+
+def end_children(seconds: float = 2.0) -> None:
+    """End every child, and what it leaves to this process, and wait for it.
+
+    Args:
+        seconds: so long; one that the kernel does not let go of is left.
+    """
+    deadline = time.monotonic() + seconds
+    while (found := children()) and (left := deadline - time.monotonic()) > 0:
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        _wait_for_one(found, left)
         with suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+
+
+def _wait_for_one(pids: set[int], seconds: float) -> None:
+    """Wait until one of these children has ended, but not for ever."""
+    poll, pidfds = select.poll(), []
+    try:
+        for pid in pids:
+            pidfds.append(os.pidfd_open(pid))
+            poll.register(pidfds[-1], select.POLLIN)
+    except OSError:  # an old kernel, or no descriptor left: look again soon
+        seconds = min(seconds, _LOOK)
+    try:
+        poll.poll(seconds * 1000)
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)

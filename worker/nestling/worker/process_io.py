@@ -12,6 +12,7 @@ import asyncio
 import faulthandler
 import io
 import os
+import signal
 import sys
 import time
 from typing import Final
@@ -51,9 +52,12 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("nestling.worker is started by a driver, not by hand\n")
         return 2
     faulthandler.enable()
+    # One that seems to hang is asked for its stacks; before this, that would end it.
+    faulthandler.register(signal.SIGUSR1)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # One file takes both streams: what was printed first stands first.
-        sys.stdout.reconfigure(line_buffering=True)
+        # One file takes both streams: what was printed first stands first. No tool
+        # fails for a character that the locale cannot write.
+        sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
     lifeline = int(arguments[1])
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)
@@ -99,8 +103,12 @@ async def _run(spec: LaunchSpec, lifeline: int) -> int:
 
 
 def _orphaned() -> None:
-    """End at once: the driver is gone, and with it whoever could want a result."""
-    os._exit(EXIT_ORPHANED)
+    """End at once: nobody wants a result any more, or there is nobody who could."""
+    try:
+        end_children()
+        sys.stdout.flush()
+    finally:
+        os._exit(EXIT_ORPHANED)
 
 
 class _Worker:

@@ -41,8 +41,10 @@ from nestling.wire.fork import (
     FromTemplate,
     Importing,
     TemplateReady,
+    Terminate,
     ToTemplate,
     Warm,
+    WorkerExited,
     cut,
 )
 from nestling.worker.agents import pilot_for
@@ -116,16 +118,18 @@ class Template:
         """Serve until the driver is gone."""
         while True:
             # A spare is made when there is nothing else to do.
-            happened = self._poll.poll(0 if self._wants_spare else None)
-            if not happened:
+            happened = self._poll.poll(
+                0 if self._wants_spare else self._offspring.patience_ms()
+            )
+            if self._wants_spare and not happened:
                 self._make_spare()
             for fd, _ in happened:
                 self._handle(fd)
+            self._tell(self._offspring.overdue())
 
     def _handle(self, fd: int) -> None:
         if fd in self._offspring:
-            for owner, exited in self._offspring.handle(fd):
-                self._send(owner, exited)
+            self._tell(self._offspring.handle(fd))
             return
         channel = self._channels[fd]
         channel.flush()
@@ -141,6 +145,10 @@ class Template:
         if received is not None:
             self._obey(fd, *received)
 
+    def _tell(self, exits: list[tuple[int, WorkerExited]]) -> None:
+        for owner, exited in exits:
+            self._send(owner, exited)
+
     def _obey(self, owner: int, packet: ToTemplate, fds: list[int]) -> None:
         match packet:
             case Warm():
@@ -149,6 +157,8 @@ class Template:
                 self._attach(socket.socket(fileno=fds[0]))
             case Fork():
                 self._fork(owner, packet, fds)
+            case Terminate():
+                self._offspring.terminate(packet.pid, owner)
 
     # --- channels ------------------------------------------------------------------
 
@@ -183,7 +193,7 @@ class Template:
             self._poll.unregister(fd)
         self._offspring.kill()
         while not self._offspring.is_empty and time.monotonic() < deadline:
-            for fd, _ in self._poll.poll(LAST_SECONDS * 1000):
+            for fd, _ in self._poll.poll((deadline - time.monotonic()) * 1000):
                 self._offspring.handle(fd)
         flush()
         os._exit(0)

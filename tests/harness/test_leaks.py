@@ -1,0 +1,92 @@
+"""The check that users have: red where something of Nestling is left, and only there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nestling.driver.guardian_io import Guardian
+from nestling.driver.run_directory_io import RunDirectory
+from nestling.driver.traces_io import MARK, new_mark
+from nestling.harness import LeakError, no_leaks
+from support.leaks import reap_quietly
+from support.processes import needs_linux
+
+pytestmark = needs_linux
+
+
+def _failure(leave: Callable[[], object]) -> str:
+    with pytest.raises(LeakError) as caught, no_leaks():
+        leave()
+    return str(caught.value)
+
+
+@contextmanager
+def _sleeper(**more: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, **more})
+    try:
+        yield process
+    finally:
+        reap_quietly(process)
+
+
+def test_nothing_left_is_nothing_said() -> None:
+    with no_leaks():
+        RunDirectory().remove()
+
+
+def test_a_process_that_bears_a_mark() -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {**os.environ, MARK: new_mark()}
+
+    def leave() -> None:
+        started.append(subprocess.Popen(["sleep", "600"], env=environment))
+
+    failure = _failure(leave)
+    (process,) = started
+    assert failure == f"left: process {process.pid} (sleep 600)"
+    process.wait()
+
+
+def test_what_is_not_of_nestling_is_the_users() -> None:
+    with no_leaks():
+        sleeper = _sleeper()
+        process = sleeper.__enter__()
+    assert process.poll() is None
+    sleeper.__exit__(None, None, None)
+
+
+def test_what_another_driver_has_started_is_that_ones() -> None:
+    """Other tests run at the same time; their drivers live."""
+    with no_leaks():
+        sleeper = _sleeper(**{MARK: f"{os.getppid()}-abc.def"})
+        process = sleeper.__enter__()
+    assert process.poll() is None
+    sleeper.__exit__(None, None, None)
+
+
+def test_a_run_directory() -> None:
+    made: list[RunDirectory] = []
+    failure = _failure(lambda: made.append(RunDirectory()))
+    assert failure == f"left: run directory {made[0].path.name} (sockets: [])"
+    assert not made[0].path.exists()
+    made[0].remove()
+
+
+def test_a_guardian() -> None:
+    guardian = Guardian()
+    assert "process" in _failure(lambda: guardian.hold("/nowhere/"))
+    guardian.let_go()
+
+
+def test_a_thread() -> None:
+    go_on = threading.Event()
+    thread = threading.Thread(target=go_on.wait, name="nestling-hub")
+    assert _failure(thread.start) == "left: thread nestling-hub"
+    go_on.set()
+    thread.join()
