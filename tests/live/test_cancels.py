@@ -17,7 +17,7 @@ from nestling.harness import Answer, ScriptedModel
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject
 from support.live import SECONDS, called, calling, reference, warm
-from support.processes import needs_linux
+from support.processes import fifo, needs_linux
 
 AGENT = reference("stubborn:agent")
 ABORTED: JsonObject = {"kind": "aborted", "reason": {"kind": "user"}}
@@ -218,14 +218,17 @@ async def test_one_subtree_of_three() -> None:
 @pytest.mark.parametrize("agent", ["does_not_heed", "blocks"])
 async def test_who_does_not_stop_is_ended(agent: str, tmp_path: Path) -> None:
     """D5: in bounded time, its turn closed, and the store can go on with it."""
-    store = f"sqlite:{tmp_path / 'runs.db'}"
-    async with driving(["a"], store=store) as driver:
-        run = await driver.start(reference(f"stubborn:{agent}"), "go", session_id="r")
-        await seen(run, "assistant/chunk" if agent == "blocks" else "user/message")
-        began = time.monotonic()
-        await run.cancel()
-        result = await run.result()
-        assert time.monotonic() - began < 13.0
+    store, pipe = f"sqlite:{tmp_path / 'runs.db'}", tmp_path / "pipe"
+    stubborn = reference(f"stubborn:{agent}")
+    with fifo(pipe) as told:
+        async with driving([], store=store) as driver:
+            options = {"fifo": str(pipe)}
+            run = await driver.start(stubborn, "go", session_id="r", options=options)
+            told.until("blocked")
+            began = time.monotonic()
+            await run.cancel()
+            result = await run.result()
+            assert time.monotonic() - began < 13.0
     assert result.stop_reason == "aborted", result
     assert "it was cancelled (user) and did not stop" in str(result.diagnostic)
     assert reasons(run) == [{"kind": "interrupted"}]
@@ -235,14 +238,19 @@ async def test_who_does_not_stop_is_ended(agent: str, tmp_path: Path) -> None:
 
 
 async def test_a_worker_whose_loop_does_not_turn(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is noticed by its silence, and what it printed says where it was."""
     monkeypatch.setattr(watch, "SUSPECTED", 1.0)
-    async with driving(["a"], Limits(silence=3.0)) as driver:
-        run = await driver.start(reference("stubborn:blocks"), "go")
-        result = await run.result()
-        await run.close()
+    pipe = tmp_path / "pipe"
+    with fifo(pipe) as told:
+        async with driving([], Limits(silence=3.0)) as driver:
+            run = await driver.start(
+                reference("stubborn:blocks"), "go", options={"fifo": str(pipe)}
+            )
+            told.until("blocked")
+            result = await run.result()
+            await run.close()
     assert result.stop_reason == "error"
     assert str(result.diagnostic).startswith("wedged: its loop has not turned for")
     assert "in block" in run.printed["/"]

@@ -214,17 +214,6 @@ class Workers:
         running = self._running.get(launch)
         return None if running is None else running.process
 
-    def hang_up(self, launch: str) -> None:
-        """End a worker's input."""
-        self.kill(launch)
-
-    def terminate(self, launch: str) -> None:
-        """Ask a worker and its group to end."""
-        self.kill(launch)
-
-    def dump(self, launch: str) -> None:
-        """Have a worker write where its threads are."""
-
     def abandon(self, launch: str) -> None:
         """Wait no longer for a worker that cannot be ended."""
         running = self._running.pop(launch, None)

@@ -17,6 +17,13 @@ def block() -> None:
         time.sleep(3600)
 
 
+def tell(turn: Turn) -> None:
+    """Tell whoever listens that nothing more comes."""
+    if "fifo" in turn.options:
+        with open(turn.options["fifo"], "w") as told:
+            told.write("blocked\n")
+
+
 @tool
 async def waits() -> str:
     """Wait for ever."""
@@ -44,6 +51,7 @@ agent = Agent(MODEL, tools=[waits, sleeps, count, subagent])
 
 async def does_not_heed(turn: Turn) -> None:
     """Go on, whatever it is told."""
+    tell(turn)
     while True:
         try:
             turn.append("still here")
@@ -55,9 +63,8 @@ async def does_not_heed(turn: Turn) -> None:
 async def blocks(turn: Turn) -> None:
     """Block the loop, and heed no signal that can be refused."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    turn.append("blocks")
-    await asyncio.sleep(0)
-    await turn.stream(model=MODEL)
+    await asyncio.sleep(0)  # so that the hub hears of the turn
+    tell(turn)
     block()
 
 
