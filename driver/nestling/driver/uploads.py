@@ -31,11 +31,18 @@ class Gap(NamedTuple):
 
 
 def take_events(
-    log: SessionLog, call: OpenCall | None, batch: Events, body: bytes
+    log: SessionLog,
+    call: OpenCall | None,
+    batch: Events,
+    body: bytes,
+    end: int | None = None,
 ) -> list[Event] | Gap:
     """Append a batch to a log and return what was new.
 
     Events that the log already holds are compared, not appended again.
+
+    Args:
+        end: what comes once the log has so many events is let go.
 
     Raises:
         WireError: if the batch is malformed, breaks a rule of the log, or says
@@ -43,8 +50,11 @@ def take_events(
     """
     if batch.first > len(log):
         return Gap(len(log))
-    seq, fresh = batch.first, []
+    seq = batch.first
+    fresh: list[Event] = []
     for item in _items(body):
+        if end is not None and seq >= end:
+            return fresh
         count, events = _read(item, seq, log, call)
         fresh.extend(events)
         seq += count

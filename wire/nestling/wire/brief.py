@@ -23,12 +23,15 @@ class Brief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         description: the label that its parent gave the task; "" for a root.
         options: what its parent's code, or the user, tells the agent's code.
         waits: whether it waits before it calls a model again that failed.
+        holds: so long is its log where it is stopped from outside: it goes on from there
+            only when it has been.
     """
 
     origin: Origin
     description: str
     options: dict[str, Any]
     waits: bool = True
+    holds: tuple[int, ...] = ()
 
 
 def encode_brief(brief: Brief) -> bytes:
