@@ -234,6 +234,7 @@ class LiveSession:
         self._calling = asyncio.create_task(self._made(call))
         # The call goes on if its caller is cancelled: it is in the log.
         await asyncio.wait([self._calling])
+        self._show()
         return self._calling.result()
 
     async def _made(self, call: Call) -> Reply:
