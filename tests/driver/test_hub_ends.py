@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from nestling.driver import hub_session
-from nestling.driver.director import CancelAt, Recorded, Stops
+from nestling.driver.director import CancelAt, KillAt, Recorded, Stops
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import State
 from nestling.driver.instructions import (
@@ -185,7 +185,7 @@ def test_a_worker_that_gives_up(reason: str) -> None:
 
 def test_a_worker_that_is_killed_where_it_was_told_to() -> None:
     director = Scripted()
-    director.stops["root"] = Stops(kill_at=2)
+    director.stops["root"] = Stops(kills=(KillAt(2),))
     kit = Kit(director, is_slow=True)
     peer = kit.peer()
     kit.sync()
@@ -194,9 +194,7 @@ def test_a_worker_that_is_killed_where_it_was_told_to() -> None:
     assert kit.sync()[-1] == Kill("w0")
     kit.exited("w0")
     kit.sync()
-    assert (
-        director.settled["root"].diagnostic == "the recorded worker died here (SIGKILL)"
-    )
+    assert director.settled["root"].diagnostic == "its worker ended (SIGKILL)"
 
 
 @pytest.mark.parametrize("cause", [{"kind": "user"}, {}])

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,12 +25,13 @@ from nestling.session.errors import (
 )
 from nestling.session.event import Event
 from nestling.session.header import Header
-from nestling.session.jsontext import JsonObject, dumps
+from nestling.session.jsontext import JsonObject
 from nestling.session.repair import closers
 from nestling.session.store_io import SessionStore, open_store
+from support.killed_drivers import delegation, mortal, wait_for
 from support.live import SECONDS, called, calling, reference, text_of, warm
 from support.mortal_driver import model
-from support.processes import Lines, environment_with_tests, needs_linux
+from support.processes import needs_linux
 
 PARENT = reference("family:parent")
 CHILD = reference("family:child")
@@ -333,45 +330,12 @@ async def test_a_damaged_session_is_refused_and_left(tmp_path: Path) -> None:
 # --- after a kill ----------------------------------------------------------------------
 
 
-@contextmanager
-def mortal(
-    address: str, agent: str, *prompts: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Lines]]:
-    """Run a driver beside the test, and kill it."""
-    command = [sys.executable, "-m", "support.mortal_driver", address, agent]
-    process = subprocess.Popen(
-        [*command, dumps(list(prompts)).decode()],
-        stdout=subprocess.PIPE,
-        env=environment_with_tests(),
-    )
-    assert process.stdout is not None
-    try:
-        yield process, Lines(process.stdout.fileno())
-    finally:
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process.stdout.close()
-
-
-def _wait_for(lines: Lines, *expected: str) -> None:
-    missing = list(expected)
-    while missing:
-        line = lines.next()
-        if line in missing:
-            missing.remove(line)
-
-
 @pytest.fixture
 def runs(box: Path) -> Iterator[None]:
     """Remove the run directories that a killed driver cannot remove."""
     yield
     for left in box.glob("nestling-*"):
         shutil.rmtree(left)
-
-
-def delegation(name: str, prompt: str) -> str:
-    arguments = dumps({"description": "d", "prompt": prompt}).decode()
-    return f"call {name} {arguments}"
 
 
 def results_of(events: list[Event]) -> dict[str, JsonObject]:
@@ -398,7 +362,7 @@ async def test_children_of_a_driver_that_was_killed(address: str) -> None:
     grandchild = delegation("subagent_fork", f"{settled}\n{hangs}")
     prompt = f"{settled}\n{hangs}\n{grandchild}"
     with mortal(address, PARENT, prompt) as (_, lines):
-        _wait_for(
+        wait_for(
             lines,
             "hangs hang on",
             "hangs hang on",

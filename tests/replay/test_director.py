@@ -215,7 +215,7 @@ def test_a_child_that_was_stopped_leaves_its_parent_on_the_recording(
     director.on_refused("root-1", "loop-refused", "so")
     settlement = Settlement("director", Outcome("error", []), Exit(0, None), "so")
     told = director.on_settled("root-1", settlement)
-    assert told == director.plan_of("root").results[2, 1, 1]
+    assert told == director.plan_of("root").results[2, 1, 1].body
 
 
 def test_a_child_that_died_is_told_of_as_it_is(director: ReplayDirector) -> None:
@@ -292,23 +292,21 @@ def test_a_parent_is_not_told_a_success_by_a_dead_child(
     director.on_root()
     director.on_delegate(delegation(turn=1, prompt="work"))
     plan = director.plan_of("child")
-    assert plan.stops.kill_at is not None
-    alive, closing = (
-        plan.recorded[: plan.stops.kill_at],
-        plan.recorded[plan.stops.kill_at :],
-    )
+    (kill,) = plan.stops.kills
+    alive, closing = plan.recorded[: kill.length], plan.recorded[kill.length :]
     assert director.on_events("child", alive) is None
     death = Settlement("death", plan.outcome, GONE, "died", "there", closing)
     told = director.on_settled("child", death)
     # It goes on along the recording either way, so that it is judged, too.
-    assert told == director.plan_of("root").results.get((1, 1, 1))
+    recorded = director.plan_of("root").results.get((1, 1, 1))
+    assert told == (None if recorded is None else recorded.body)
     assert kinds(director) == found
 
 
 def test_a_success_of_a_dead_child_in_a_whole_replay() -> None:
     scenario = scenario_of(TREES["unlucky_children"]())
     died = "/t2s1b0"
-    assert make_plan(scenario.by_path[died]).stops.kill_at is not None
+    assert make_plan(scenario.by_path[died]).stops.kills
 
     def succeed(data: JsonObject) -> None:
         del data["message"]["content"][0]["isError"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from compose.trees import root_with_turn
-from nestling.driver.director import Answer, CancelAt
+from nestling.driver.director import Answer, CancelAt, KillAt
 from nestling.harness.compose import (
     Composer,
     Tree,
@@ -70,7 +70,7 @@ def test_a_call_is_ended_after_each_chunk(
     assert call.answer.cut == ({"kind": "user"} if is_abort else None)
     assert call.answer.hangs == (not is_abort)
     recorded = len(scenario_of(tree).root.recording.events)
-    assert plan.stops.kill_at == (None if is_abort else recorded - 2)
+    assert plan.stops.kills == (() if is_abort else (KillAt(recorded - 2),))
     assert plan.stops.cancels == (), "the call is cancelled, and with it the turn"
 
 
@@ -172,28 +172,6 @@ def test_a_fork_of_an_aborted_and_of_a_crashed_child() -> None:
     root.says(text("Both crashed."))
     root.end()
     check(Tree(root))
-
-
-def test_what_a_crash_leaves_to_later_is_refused_before_it_starts() -> None:
-    resumed = with_tools(2, 1)
-    resumed.crash()
-    resumed.turn("Go on.")
-    resumed.says(text("On."))
-    resumed.end()
-    (problem,) = hindrances(scenario_of(Tree(resumed)))
-    assert (problem.kind, problem.path) == ("not-supported", "/")
-    assert "was resumed after a crash" in problem.message
-
-    bereft = root_with_turn()
-    (call,) = bereft.says(spawn_call("ask", "Yes?"))
-    child = bereft.spawn(call)
-    child.turn()
-    child.says(text("yes"))
-    child.end()
-    bereft.crash()
-    (problem,) = hindrances(scenario_of(Tree(bereft)))
-    assert (problem.kind, problem.path) == ("not-supported", "/")
-    assert "while its child of turn 1, step 1, block 0 ran" in problem.message
 
 
 # --- the plan ------------------------------------------------------------------

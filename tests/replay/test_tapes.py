@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compose.trees import TREES
-from nestling.harness.crashes import crash_point
+from nestling.harness.crashes import crashes
 from nestling.harness.scenario import build_scenario
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.tapes import is_summary_call, make_tape
@@ -72,7 +72,7 @@ def check_tape(recording: Recording) -> None:
     """Every own event is a marker, an input, a chunk, or the end of the seed."""
     tape = make_tape(recording)
     own = own_events(recording.events, recording.header.seed_length)
-    until = crash_point(recording)
+    until = next((crash.length for crash in crashes(recording)), None)
     told = [event for event in own if until is None or event.seq < until]
     expected = Counter(e.type for e in told if e.type != "assistant/chunk")
     if recording.header.seed_length:

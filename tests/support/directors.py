@@ -13,6 +13,8 @@ from nestling.driver.director import (
     DelegationDecision,
     EncodedChunks,
     Limits,
+    Loss,
+    Lost,
     Real,
     Settlement,
     Stop,
@@ -45,6 +47,8 @@ class Scripted:
         objections: why a session must not start or go on, by id.
         is_open: whether the root may be told more.
         seen: the types of the events it was shown, by session id.
+        lost: what becomes of sessions whose workers die, one after the other, by id.
+        losses: those deaths, by id.
         settled: how sessions ended, by id.
         refused: what workers refused: (id, reason, detail).
         idle: what sessions came to when they waited for prompts: (id, prompts, what).
@@ -61,6 +65,8 @@ class Scripted:
         self.objections: dict[str, str] = {}
         self.is_open = False
         self.seen: dict[str, list[str]] = {}
+        self.lost: dict[str, list[Lost]] = {}
+        self.losses: dict[str, list[Loss]] = {}
         self.settled: dict[str, Settlement] = {}
         self.refused: list[tuple[str, str, str]] = []
         self.idle: list[tuple[str, int, Outcome]] = []
@@ -106,6 +112,11 @@ class Scripted:
 
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:
         self.refused.append((session_id, reason, detail))
+
+    def on_lost(self, session_id: str, loss: Loss) -> Lost:
+        self.losses.setdefault(session_id, []).append(loss)
+        planned = self.lost.get(session_id, [])
+        return planned.pop(0) if planned else Lost()
 
     def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
         assert session_id not in self.settled, "a session settles once"

@@ -11,15 +11,17 @@ call costs one decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject, dumps, is_int0
 from nestling.session.outcome import Outcome
+from nestling.session.repair import OpenCall
 from nestling.wire.messages import Purpose
 
 DEFAULT_MAX_DEPTH = 3
@@ -87,10 +89,28 @@ class Limits(NamedTuple):
 
 
 class CancelAt(NamedTuple):
-    """Cancel the open turn once the log is `length` events long."""
+    """Cancel the open turn once the log is `length` events long.
+
+    Attributes:
+        children: and not before so many children of the session have ended.
+    """
 
     length: int
     cause: JsonObject
+    children: int = 0
+
+
+class KillAt(NamedTuple):
+    """Kill the worker once `length` events are durable.
+
+    What it says after those is lost with it.
+
+    Attributes:
+        children: not before so many children of the session have ended.
+    """
+
+    length: int
+    children: int = 0
 
 
 class Stops(NamedTuple):
@@ -98,11 +118,11 @@ class Stops(NamedTuple):
 
     Attributes:
         cancels: turns that are cancelled while no call is open.
-        kill_at: kill the worker once this many events are durable.
+        kills: where its workers are killed, one after the other.
     """
 
     cancels: tuple[CancelAt, ...] = ()
-    kill_at: int | None = None
+    kills: tuple[KillAt, ...] = ()
 
 
 Prompt: TypeAlias = Sequence[JsonObject]
@@ -178,7 +198,7 @@ def too_deep(delegation: Delegation, limit: int) -> Refused:
 
 
 class Unanswered(NamedTuple):
-    """No answer ever comes (the recorded worker died waiting for it)."""
+    """No answer comes: the worker dies waiting for it, or its turn is cancelled."""
 
 
 class Run(NamedTuple):
@@ -269,6 +289,45 @@ class Stop(NamedTuple):
     reason: str
 
 
+class Loss(NamedTuple):
+    """A session's worker has ended before its last word.
+
+    Attributes:
+        exit: how its process ended.
+        calls: the tool calls that its open turn has left without results.
+    """
+
+    exit: Exit
+    calls: Sequence[OpenCall]
+
+
+class Resume(NamedTuple):
+    """The session goes on in a new process, which is given the whole of its log.
+
+    Attributes:
+        brief: what its agent is told; None for what it was told before.
+    """
+
+    brief: bytes | None = None
+
+
+_NO_RESULTS: Final[Mapping[OpenCall, JsonObject]] = MappingProxyType({})
+
+
+class Lost(NamedTuple):
+    """What becomes of a session whose worker is gone.
+
+    Attributes:
+        results: what is known of the calls that it has left without results, as
+            ``repair.closers`` takes them.
+        resume: how it goes on once its turn is closed and its children have ended; None
+            if it does not: then it has settled.
+    """
+
+    results: Mapping[OpenCall, JsonObject] = _NO_RESULTS
+    resume: Resume | None = None
+
+
 EndedBy: TypeAlias = Literal["itself", "director", "abort", "cancel", "death"]
 """What ended a session: its last word, a ``Stop`` of the director or a refusal, the
 end of the run or of its parent, a cancel, or the death of its worker."""
@@ -285,6 +344,7 @@ class Settlement(NamedTuple):
         last_event: after which of its events a worker died.
         closing: what closed the turn that a lost worker left open; no ``on_events``
             told of it, because no worker said it.
+        lost: how the processes that it was resumed after had ended, oldest first.
     """
 
     ended_by: EndedBy
@@ -293,6 +353,7 @@ class Settlement(NamedTuple):
     diagnostic: str | None
     last_event: str = ""
     closing: Sequence[Event] = ()
+    lost: Sequence[Exit] = ()
 
     @property
     def death(self) -> str:
@@ -337,6 +398,13 @@ class Director(Protocol):
 
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:
         """Learn that a worker refused its seed or could not go on."""
+        ...
+
+    def on_lost(self, session_id: str, loss: Loss) -> Lost:
+        """Decide what becomes of a session whose worker died, nobody having ended it.
+
+        If it is resumed, ``on_events`` tells what closed its turn.
+        """
         ...
 
     def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:

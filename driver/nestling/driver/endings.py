@@ -5,15 +5,18 @@ Guarantees:
 - A worker's death leaves a closed turn in its log, an error for its parent and no
   living child; never an empty success.
 - A delegation's result is released when the child's last event is durable.
+- A session that is resumed after its worker's death has a closed turn, durably, and no
+  living child.
 - The run is done when every session has settled and every process is gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from nestling.driver.cancels import PARENT, Cancels
-from nestling.driver.director import EndedBy, Settlement
+from nestling.driver.director import EndedBy, Loss, Lost, Resume, Settlement
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Done, Release
@@ -22,8 +25,16 @@ from nestling.session.delegation import delegation_result
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.session.outcome import Outcome
-from nestling.session.repair import closers
+from nestling.session.repair import closers, open_calls
 from nestling.wire.messages import Bye, Cancel, Delegate, Settled
+
+
+class _Death(NamedTuple):
+    """How a worker's death is told of."""
+
+    diagnostic: str
+    last_event: str
+    closing: Sequence[Event]
 
 
 class Endings:
@@ -32,6 +43,7 @@ class Endings:
     def __init__(self, tree: Tree, cancels: Cancels) -> None:
         self._tree = tree
         self._cancels = cancels
+        self._returning: dict[HubSession, tuple[Resume, _Death]] = {}
         self._is_done = False
 
     # --- starting, growing -----------------------------------------------------
@@ -73,20 +85,29 @@ class Endings:
         self._cancels.grown(session)
 
     def _cancel_where_told(self, session: HubSession) -> None:
-        cause = session.cancels.get(len(session.log))
-        if cause is not None:
-            self._tree.say(session, Cancel(session.sid, None, None), dumps(cause))
+        stop = session.cancels.get(len(session.log))
+        if stop is None or session.ended_children < stop.children:
+            return
+        del session.cancels[stop.length]
+        session.cancelled = session.log.turns.turn
+        self._tree.say(session, Cancel(session.sid, None, None), dumps(stop.cause))
+        # Only now: nothing that a worker waits for may come before its cancel.
+        for answer, body in session.left_open:
+            self._tree.say(session, answer, body)
+        session.left_open.clear()
 
     def _flush_where_told(self, session: HubSession) -> None:
-        kill_at = session.creation.stops.kill_at
-        if kill_at is not None and len(session.log) >= kill_at > session.durable:
+        end = session.log_end
+        if end is not None and len(session.log) >= end > session.durable:
             self._tree.flush(session)
 
     def kill_where_told(self, session: HubSession) -> None:
         """Kill a session's worker if the place where it must die is durable."""
-        kill_at = session.creation.stops.kill_at
-        if kill_at is not None and session.durable >= kill_at:
-            self._tree.kill(session, "the recorded worker died here")
+        if not session.kills or session.is_ended:
+            return
+        length, children = session.kills[0]
+        if session.durable >= length and session.ended_children >= children:
+            self._tree.kill(session, _ENDED)
 
     # --- ending ----------------------------------------------------------------
 
@@ -119,23 +140,60 @@ class Endings:
         if session.ended_by != "director":  # what it stops, it stops alone
             for child in session.children:
                 self._cancels.cancel(child, PARENT)
-        why = session.stop_reason or "its worker ended"
+        why = session.stop_reason or _ENDED
         diagnostic, last = f"{why} ({exit})", _last_event(session)
         if session.is_refused and not session.log.events:
             # Its agent could not be loaded: how its process was ended tells nothing.
             diagnostic, last = why.removeprefix("failed: "), ""
-        closing = closers(session.log.events)
+        lost = Lost()
+        if session.ended_by == "death" and not session.has_lost_store:
+            loss = Loss(exit, open_calls(session.log.events))
+            lost = self._tree.director.on_lost(session.id, loss)
+        closing = closers(session.log.events, lost.results)
         for event in closing:
             session.log.append_trusted(event)
         session.observed = len(session.log)
+        session.forget_requests()
         self._tree.persist(session)
+        death = _Death(diagnostic, last, closing)
         if session.has_lost_store:
-            self._settle(session, diagnostic, last, closing)
+            self._settle(session, *death)
         else:
             session.when_durable(
-                len(session.log),
-                lambda: self._settle(session, diagnostic, last, closing),
+                len(session.log), lambda: self._closed(session, lost.resume, death)
             )
+
+    # --- going on after a death ------------------------------------------------
+
+    def _closed(
+        self, session: HubSession, resume: Resume | None, death: _Death
+    ) -> None:
+        """Settle a lost session whose log is closed, or have it go on."""
+        if resume is None:
+            self._settle(session, *death)
+        else:
+            session.waits_for = "its children to end"
+            self._returning[session] = resume, death
+            self._return(session)
+
+    def _return(self, session: HubSession) -> None:
+        """Have a session go on that was lost, if nothing of it lives any more."""
+        if session not in self._returning or not session.is_alone():
+            return
+        resume, death = self._returning.pop(session)
+        parent = session.parent
+        is_bereft = parent is not None and parent.state in _GONE
+        if self._tree.is_aborting or is_bereft:
+            session.ended_by = "abort"
+        elif not session.is_ended:
+            stop = self._tree.director.on_events(session.id, death.closing)
+            if stop is None:
+                self._tree.progress += 1
+                self._tree.resume(session, resume.brief)
+                return
+            session.ended_by = "director"
+            death = death._replace(diagnostic=f"it was stopped: {stop.reason}")
+        self._settle(session, *death)
 
     def not_durable(self, session: HubSession, problem: str) -> None:
         """End a session whose events cannot be written: fail closed."""
@@ -168,13 +226,24 @@ class Endings:
             stopped = "aborted" if ended_by == "cancel" else "error"
             outcome = Outcome(stopped, outcome.output)
         settlement = Settlement(
-            ended_by, outcome, session.exit, diagnostic, last_event, closing
+            ended_by,
+            outcome,
+            session.exit,
+            diagnostic,
+            last_event,
+            closing,
+            tuple(session.exits),
         )
         told = self._tree.director.on_settled(session.id, settlement)
         self._tree.notice(session, f"{outcome.stop_reason}: {outcome.text}")
         if session.parentage is not None:
             parent, request, call_id = session.parentage
+            # Where that is its end it must not come to hear of this first.
+            self.kill_where_told(parent)
+            self._cancel_where_told(parent)
             self.tell(parent, request, told or _live_result(call_id, settlement))
+        for waiting in list(self._returning):
+            self._return(waiting)
         self._check_done()
 
     def _leave(self, session: HubSession) -> None:
@@ -185,15 +254,7 @@ class Endings:
     def tell(self, parent: HubSession, request: Delegate, result: JsonObject) -> None:
         """Answer a delegation."""
         parent.waits_for = "its worker"
-        message = Settled(
-            parent.sid,
-            request.turn,
-            request.step,
-            request.block,
-            request.n,
-            request.key,
-        )
-        self._tree.say(parent, message, dumps(result))
+        self._tree.say(parent, settled(parent, request), dumps(result))
 
     def _check_done(self) -> None:
         if self._is_done:
@@ -201,6 +262,22 @@ class Endings:
         if self._tree.is_reaped():
             self._is_done = True
             self._tree.orders.append(Done())
+
+
+_ENDED: Final = "its worker ended"
+_GONE: Final = (State.STOPPING, State.SETTLED, State.REAPED)
+
+
+def settled(parent: HubSession, request: Delegate) -> Settled:
+    """Return the message that answers a delegation."""
+    return Settled(
+        parent.sid,
+        request.turn,
+        request.step,
+        request.block,
+        request.n,
+        request.key,
+    )
 
 
 def _last_event(session: HubSession) -> str:

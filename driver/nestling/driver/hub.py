@@ -94,24 +94,16 @@ class Hub:
         """Take in what happened; return what is to be done about it, in order."""
         self.tree.now = now
         match event:
-            case Received():
-                self._received(event)
-            case Broken():
+            case Received() | Broken() | Launched() | NotLaunched() | Exited():
                 session = self.tree.of_launch(event.launch)
-                self.tree.kill(session, f"protocol: {event.problem}")
+                if session.launch == event.launch:
+                    self._of_worker(session, event)
+                # Else it is of an earlier worker, whose end was taken note of.
             case Durable():
                 self._durable(self.tree.of_sid(event.sid), event.length)
             case NotDurable():
                 session = self.tree.of_sid(event.sid)
                 self._endings.not_durable(session, event.problem)
-            case Launched():
-                self.tree.of_launch(event.launch).pid = event.pid
-            case NotLaunched():
-                session = self.tree.of_launch(event.launch)
-                self._endings.reaped(session, Exit(None, None, event.problem))
-            case Exited():
-                session = self.tree.of_launch(event.launch)
-                self._endings.reaped(session, event.exit)
             case Provided():
                 session = self.tree.of_sid(event.sid)
                 self._calls.provided(session, event)
@@ -133,6 +125,23 @@ class Hub:
             case Abort():
                 self._abort(event.reason)
         return self._taken_orders()
+
+    def _of_worker(
+        self,
+        session: HubSession,
+        event: Received | Broken | Launched | NotLaunched | Exited,
+    ) -> None:
+        match event:
+            case Received():
+                self._received(session, event)
+            case Broken():
+                self.tree.kill(session, f"protocol: {event.problem}")
+            case Launched():
+                session.pid = event.pid
+            case NotLaunched():
+                self._endings.reaped(session, Exit(None, None, event.problem))
+            case Exited():
+                self._endings.reaped(session, event.exit)
 
     def waiting(self) -> list[tuple[str, str]]:
         """Say of every session that has not ended what it waits for."""
@@ -156,8 +165,7 @@ class Hub:
 
     # --- messages --------------------------------------------------------------
 
-    def _received(self, event: Received) -> None:
-        session = self.tree.of_launch(event.launch)
+    def _received(self, session: HubSession, event: Received) -> None:
         session.last_heard = self.tree.now.monotonic
         if session.is_ended or session.state is State.STOPPING:
             self._last_words(session, event.message, event.body)
@@ -185,6 +193,9 @@ class Hub:
             return
         if message.sid != session.sid:
             raise WireError(f"it spoke for session {message.sid}, not {session.sid}")
+        if isinstance(message, Stream | Tool | Delegate | Result):
+            if session.is_beyond(message.length):
+                return  # its worker is about to be killed before it came to this
         match message:
             case Ready():
                 self._ready(session, message)
@@ -230,7 +241,10 @@ class Hub:
         self.tree.launch_next()
 
     def _events(self, session: HubSession, message: Events, body: bytes) -> None:
-        taken = take_events(session.log, session.call, message, body)
+        end = session.log_end
+        if end is not None and len(session.log) >= end:
+            return
+        taken = take_events(session.log, session.call, message, body, end)
         if isinstance(taken, Gap):
             if session.gap_at != taken.expected:
                 session.gap_at = taken.expected

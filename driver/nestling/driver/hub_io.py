@@ -79,9 +79,10 @@ class RunEnd(NamedTuple):
     Attributes:
         ending: whether it came to its end, or why it was ended.
         waiting: then, what each session that had not ended waited for, by spawn path.
-        births: the process of each session that had one, by spawn path.
+        births: the last process of each session that had one, by spawn path.
         logs: what each session has left, by spawn path, in the order of creation.
-        printed: what each worker printed, by spawn path; the last 64 KiB of it.
+        printed: what the workers of each session printed, by spawn path; the last 64 KiB
+            of each.
     """
 
     ending: Ending
@@ -141,12 +142,19 @@ class HubLoop:
         finally:
             await self._close()
         known = self._workers.births
-        births = {s.path: known[s.launch] for s in self._hub.tree if s.launch in known}
+        births = {
+            s.path: known[launch]
+            for s in self._hub.tree
+            for launch in s.launches  # the last one counts
+            if launch in known
+        }
         logs = {s.path: Log(s.header, tuple(s.log.events)) for s in self._hub.tree}
         printed = {
-            s.path: self._run.printed_by(s.launch)
+            s.path: "".join(
+                self._run.printed_by(launch) for launch in s.launches if launch in known
+            )
             for s in self._hub.tree
-            if s.launch in known
+            if s.path in births
         }
         return RunEnd(ending, self._waiting, births, logs, printed)
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from nestling.driver.director import Creation, EndedBy
+from nestling.driver.director import CancelAt, Creation, EndedBy, KillAt
 from nestling.driver.exits import Exit
 from nestling.driver.open_step import OpenStep
 from nestling.driver.streams import OpenCall
@@ -17,7 +17,7 @@ from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
 from nestling.session.outcome import Outcome, outcome
-from nestling.wire.messages import Delegate
+from nestling.wire.messages import Delegate, ToWorker
 
 MOST_WAITING: Final = 10_000
 """So many requests of one session may wait for the disk."""
@@ -73,9 +73,11 @@ class HubSession:
     Attributes:
         sid: its number on the wire.
         launch: who its worker is admitted as.
+        launches: that, after those of the workers that it had before.
         log: the hub's own copy, which is the truth.
         seed_length: how many events it inherited, counted.
         given: how many events its worker starts with: those, or all of a resumed log.
+        brief: what its agent is told.
         durable: how many events are on disk.
         call: the open or last call.
         started_at: when its worker was launched, in monotonic seconds.
@@ -84,7 +86,12 @@ class HubSession:
         observed: how many events the director was shown.
         step: the tool calls of the open step and what was asked about them.
         gap_at: the event that was asked for again, until it comes.
-        cancels: why its turn is cancelled, by the length of the log where that is.
+        cancels: where its turns are still to be cancelled, by the length of the log.
+        cancelled: the turn that was, last.
+        left_open: what is said to requests without an answer once their turn is
+            cancelled.
+        kills: where its workers are still to be killed.
+        exits: how the workers that it was resumed after had ended.
         has_result: whether its worker has said that it is done.
         is_refused: whether its worker has said that it cannot go on.
         prompts: what it will be told, turn by turn.
@@ -121,30 +128,43 @@ class HubSession:
             flush: has what is on its way to disk written now.
         """
         self.sid = sid
-        self.launch = f"w{sid}"
+        self.launches = [f"w{sid}"]
         self.creation = creation
         self.header = header
         self.log = log
         self.seed_length = self.given = header.seed_length
+        self.brief = creation.brief
         self.path = path
         self.depth = depth
         self.parentage = parentage
-        self.cancels = {stop.length: stop.cause for stop in creation.stops.cancels}
+        self.cancels: dict[int, CancelAt] = {
+            stop.length: stop for stop in creation.stops.cancels
+        }
+        self.kills: deque[KillAt] = deque(creation.stops.kills)
         self.children: list[HubSession] = []
+        self.exits: list[Exit] = []
+        self.durable = 0
+        self.persisted = 0
+        self.calls_started = 0
+        self.observed = 0
+        self.has_lost_store = False
+        self._flush = flush
+        self._await_worker()
+        self.prompts = deque(creation.prompts)
+        self.prompted = 0
+        self.is_open = creation.is_open
+
+    def _await_worker(self) -> None:
+        """Know nothing of a worker yet."""
         self.state = State.STARTING
         self.pid: int | None = None
         self.exit: Exit | None = None
         self.started_at: float | None = None
         self.left_at: float | None = None
-        self.durable = 0
-        self.persisted = 0
         self.call: OpenCall | None = None
-        self.calls_started = 0
         self.is_opening = False
-        self.observed = 0
         self.ended_by: EndedBy = "death"
         self.stop_reason: str | None = None
-        self.has_lost_store = False
         self.last_heard = 0.0
         self.is_suspect = False
         self.cancelling: Cancelling | None = None
@@ -154,15 +174,52 @@ class HubSession:
         self.begun = 0
         self.turns_ended = 0
         self.waits_for = "its worker to start"
-        self._flush = flush
         self._when_durable: list[tuple[int, Callable[[], None]]] = []
         self.step = OpenStep()
         self.gap_at: int | None = None
         self.has_result = False
         self.is_refused = False
-        self.prompts = deque(creation.prompts)
-        self.prompted = 0
-        self.is_open = creation.is_open
+        self.cancelled: int | None = None
+        self.left_open: list[tuple[ToWorker, bytes]] = []
+
+    def renew(self, brief: bytes | None) -> None:
+        """Expect another worker, which is given the whole log; no turn is open."""
+        if self.exit is not None:
+            self.exits.append(self.exit)
+        self.launches.append(f"w{self.sid}.{len(self.launches)}")
+        self.given = len(self.log)
+        self.brief = self.brief if brief is None else brief
+        while self.kills and self.kills[0].length <= self.given:
+            self.kills.popleft()
+        self._await_worker()
+
+    @property
+    def launch(self) -> str:
+        """Who its worker is admitted as."""
+        return self.launches[-1]
+
+    @property
+    def log_end(self) -> int | None:
+        """How long the log is when its worker is killed, if that is known."""
+        return self.kills[0].length if self.kills else None
+
+    def is_beyond(self, length: int) -> bool:
+        """Tell whether a log of this length is longer than its worker lives for."""
+        end = self.log_end
+        return end is not None and length > end
+
+    @property
+    def ended_children(self) -> int:
+        """How many of its children have ended."""
+        return sum(child.is_ended for child in self.children)
+
+    def is_alone(self) -> bool:
+        """Tell whether every session below this one has ended."""
+        return all(child.is_ended and child.is_alone() for child in self.children)
+
+    def forget_requests(self) -> None:
+        """Forget what its worker had asked for: it is gone."""
+        self._when_durable.clear()
 
     @property
     def id(self) -> str:

@@ -13,6 +13,8 @@ from nestling.driver.director import (
     Creation,
     Delegation,
     Limits,
+    Loss,
+    Lost,
     Prompt,
     Real,
     Run,
@@ -140,6 +142,10 @@ class LiveDirector:
     def on_refused(self, session_id: str, reason: str, detail: str) -> None:
         """Learn of a worker that could not go on; its settlement tells, too."""
 
+    def on_lost(self, session_id: str, loss: Loss) -> Lost:
+        """Let a session end with its worker."""
+        return Lost()
+
     def on_settled(self, session_id: str, settlement: Settlement) -> None:
         """Pass on how a session ended; a parent is told what its child came to."""
         self._watcher.settled(self._path_of[session_id], settlement)
@@ -227,6 +233,7 @@ def child_creation(
     *,
     waits: bool = True,
     tool_timeout: float | None = None,
+    holds: tuple[int, ...] = (),
 ) -> Creation:
     """Return what a child of an agent gets: its brief, and its task as its prompt."""
     brief = Brief(
@@ -235,6 +242,7 @@ def child_creation(
         delegation.options,
         waits,
         tool_timeout,
+        holds,
     )
     task = {"type": "text", "text": delegation.prompt}
     return Creation(header, delegation.agent, encode_brief(brief), prompts=([task],))

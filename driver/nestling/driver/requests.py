@@ -11,9 +11,10 @@ from nestling.driver.director import (
     Refused,
     Run,
     ToolRequest,
+    Unanswered,
     too_deep,
 )
-from nestling.driver.endings import Endings
+from nestling.driver.endings import Endings, settled
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.tree import Tree
 from nestling.session.errors import (
@@ -30,6 +31,7 @@ from nestling.wire.agent_reference import module_of
 from nestling.wire.messages import (
     RUN_TOOL,
     Delegate,
+    Settled,
     Tool,
     ToolResult,
 )
@@ -83,6 +85,18 @@ class Requests:
             self._tree.say(session, answer, dumps(decision.result))
         elif isinstance(decision, Run):
             self._tree.say(session, answer, RUN_TOOL)
+        elif isinstance(decision, Unanswered):
+            self._leave_open(session, answer, asked["callId"])
+
+    def _leave_open(
+        self, session: HubSession, answer: ToolResult | Settled, call_id: str
+    ) -> None:
+        """Answer a request once its turn is cancelled, so that its session can end."""
+        said = answer, dumps(given_up(call_id))
+        if session.cancelled == answer.turn:
+            self._tree.say(session, *said)
+        else:
+            session.left_open.append(said)
 
     # --- children --------------------------------------------------------------
 
@@ -118,6 +132,8 @@ class Requests:
             case Refused():
                 result = refusal(asked["callId"], decision.message)
                 self._settle(session, message, result)
+            case Unanswered():
+                self._leave_open(session, settled(session, message), asked["callId"])
 
     def _create_child(
         self, parentage: Parentage, delegation: Delegation, creation: Creation
@@ -223,6 +239,18 @@ def refusal(call_id: str, why: str) -> JsonObject:
         "block": block,
         "error": {"name": "DelegationRefusedError", "code": "DELEGATION_REFUSED"},
     }
+
+
+def given_up(call_id: str) -> JsonObject:
+    """Build the answer to a request that nobody waits for any more."""
+    text = {"type": "text", "text": "Error: the turn was cancelled"}
+    block = {
+        "type": "tool-result",
+        "toolCallId": call_id,
+        "content": [text],
+        "isError": True,
+    }
+    return {"block": block, "error": {"name": "AbortError", "code": "ABORTED"}}
 
 
 def _strings(body: bytes, *keys: str) -> JsonObject:

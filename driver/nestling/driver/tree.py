@@ -170,6 +170,15 @@ class Tree:
         self._queue.append(session)
         self.launch_next()
 
+    def resume(self, session: HubSession, brief: bytes | None) -> None:
+        """Have another worker go on with a session whose worker is gone.
+
+        What an earlier worker still says is said under an earlier name.
+        """
+        session.renew(brief)
+        self._by_launch[session.launch] = session
+        self.launch(session)
+
     def launch_next(self) -> None:
         """Start those that wait, as many as may be starting at once.
 
@@ -202,7 +211,7 @@ class Tree:
         """Build the ``create`` of a session, with its body."""
         header = dumps(session.header.row())
         seed, digest = self._encoded_seed(session)
-        brief = session.creation.brief
+        brief = session.brief
         message = Create(
             sid=session.sid,
             agent=session.creation.agent,
@@ -211,16 +220,18 @@ class Tree:
             header_size=len(header),
             seed_size=len(seed),
             brief_size=len(brief),
+            calls=session.calls_started,
         )
         return message, header + seed + brief
 
     def _encoded_seed(self, session: HubSession) -> tuple[bytes, bytes]:
         """Encode a seed once for all siblings that share it."""
         parent = session.parent
-        key = (-1 if parent is None else parent.sid, session.given)
+        if parent is None or session.given != session.seed_length:
+            return _encoded(session)  # its own log, which nobody shares
+        key = (parent.sid, session.given)
         if key not in self._seeds:
-            seed = encode_rows(session.log.events[: session.given])
-            self._seeds[key] = (seed, hashlib.sha256(seed).digest())
+            self._seeds[key] = _encoded(session)
         return self._seeds[key]
 
     # --- ordering --------------------------------------------------------------
@@ -287,3 +298,8 @@ class Tree:
     def notice(self, session: HubSession, text: str) -> None:
         """Tell whoever watches what a session is doing."""
         self.orders.append(Notice(session.path, text))
+
+
+def _encoded(session: HubSession) -> tuple[bytes, bytes]:
+    seed = encode_rows(session.log.events[: session.given])
+    return seed, hashlib.sha256(seed).digest()

@@ -31,11 +31,18 @@ class Gap(NamedTuple):
 
 
 def take_events(
-    log: SessionLog, call: OpenCall | None, batch: Events, body: bytes
+    log: SessionLog,
+    call: OpenCall | None,
+    batch: Events,
+    body: bytes,
+    end: int | None = None,
 ) -> list[Event] | Gap:
     """Append a batch to a log and return what was new.
 
     Events that the log already holds are compared, not appended again.
+
+    Args:
+        end: what comes once the log has so many events is let go.
 
     Raises:
         WireError: if the batch is malformed, breaks a rule of the log, or says
@@ -43,9 +50,12 @@ def take_events(
     """
     if batch.first > len(log):
         return Gap(len(log))
-    seq, fresh = batch.first, []
+    seq = batch.first
+    fresh: list[Event] = []
     for item in _items(body):
-        count, events = _read(item, seq, log, call)
+        if end is not None and seq >= end:
+            return fresh
+        count, events = _read(item, seq, log, call, end)
         fresh.extend(events)
         seq += count
     if seq != batch.first + batch.count:
@@ -66,13 +76,13 @@ def _items(body: bytes) -> list[Any]:
 
 
 def _read(
-    item: Json, seq: int, log: SessionLog, call: OpenCall | None
+    item: Json, seq: int, log: SessionLog, call: OpenCall | None, end: int | None
 ) -> tuple[int, list[Event]]:
     """Take one item of a batch; return how many events it is and the new ones."""
     if type(item) is not dict:
         raise WireError(f"event {seq} is no object")
     if item.keys() == _REFERENCE_KEYS:
-        return _read_chunks(item, seq, log, call)
+        return _read_chunks(item, seq, log, call, end)
     return _read_event(item, seq, log)
 
 
@@ -96,20 +106,25 @@ def _compare(event: Event, log: SessionLog) -> None:
 
 
 def _read_chunks(
-    item: JsonObject, seq: int, log: SessionLog, call: OpenCall | None
+    item: JsonObject,
+    seq: int,
+    log: SessionLog,
+    call: OpenCall | None,
+    end: int | None,
 ) -> tuple[int, list[Event]]:
-    number, start, end, crc = (item[key] for key in ("call", "from", "to", "crc"))
-    if not all(map(is_int0, (number, start, end, crc))) or start >= end:
+    number, start, stop, crc = (item[key] for key in ("call", "from", "to", "crc"))
+    if not all(map(is_int0, (number, start, stop, crc))) or start >= stop:
         raise WireError(f"event {seq} refers to chunks as {shown(item)}")
     if seq < len(log):
-        _compare_chunks(log, seq, end - start)
-        return end - start, []
+        _compare_chunks(log, seq, stop - start)
+        return stop - start, []
     if call is None or call.request.number != number:
         raise WireError(f"event {seq} refers to call {number}, which is not the last")
-    events = call.logged_events(start, end, crc, seq)
-    for event in events:
+    events = call.logged_events(start, stop, crc, seq)
+    kept = events if end is None else events[: end - seq]
+    for event in kept:
         log.append_trusted(event)
-    return len(events), events
+    return len(events), kept
 
 
 def _compare_chunks(log: SessionLog, seq: int, count: int) -> None:

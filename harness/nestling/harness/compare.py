@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nestling.harness.crashes import is_closing_result
+from nestling.harness.crashes import is_unknown
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, canonical, dumps, shown
 
@@ -36,7 +36,7 @@ def event_difference(live: Event, recorded: Event) -> str | None:
 
 def _comparable(event: Event) -> JsonObject:
     content = event.content()
-    if not is_closing_result(event):
+    if not is_unknown(event):
         return content
     data = event.data
     block = {**data["message"]["content"][0], "content": "(the repair's own words)"}

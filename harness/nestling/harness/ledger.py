@@ -52,6 +52,7 @@ class Account:
         seed_length: how many events the live session inherited, counted by the hub,
             once it was created.
         served: how many calls were answered from the script.
+        unscripted: how many calls were opened of which not one chunk was recorded.
         logged: how many events of the live log were compared and found equal.
         outcome: what the live session came to.
         has_settled: whether it ended.
@@ -65,6 +66,7 @@ class Account:
         self.id: str | None = None
         self.seed_length: int | None = None
         self.served = 0
+        self.unscripted = 0
         self.logged = 0
         self.outcome: Outcome | None = None
         self.has_settled = False

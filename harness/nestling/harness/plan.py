@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from nestling.driver.director import Answer, Creation, EncodedChunks, Stops
+from nestling.driver.director import (
+    Answer,
+    CancelAt,
+    Creation,
+    EncodedChunks,
+    KillAt,
+    Prompt,
+    Stops,
+)
+from nestling.harness.crashes import agent_cancels, crashes
 from nestling.harness.delegation import is_by_code
 from nestling.harness.pairing import first_prompt
 from nestling.harness.scenario import RecordedSession
@@ -33,25 +42,47 @@ class PlannedCall(NamedTuple):
     answer: Answer
 
 
+class RecordedResult(NamedTuple):
+    """A recorded tool result.
+
+    Attributes:
+        seq: its event.
+        body: ``{"block", "error"?, "meta"?}``.
+    """
+
+    seq: int
+    body: JsonObject
+
+
 class Plan(NamedTuple):
     """What one recorded session gets in a replay.
 
     Attributes:
         session: the recorded session.
         creation: its header without the seed facts, its tape, where it is stopped.
+        tapes: that tape, and those of the workers that went on after a death.
         calls: the answers to its calls, in order.
         results: its recorded tool results by (turn, step, block).
+        closing: those that a repair wrote, likewise.
+        agent_stops: where an agent that plays it is stopped.
+        prompts: what it was told in later turns than its first.
         outcome: what it came to.
         code_children: the tool calls whose bodies delegated, as the same triples; None
             in the place of the block where an agent's code did.
+        fatal_turns: the turns in which a worker died.
     """
 
     session: RecordedSession
     creation: Creation
+    tapes: Sequence[bytes]
     calls: Sequence[PlannedCall]
-    results: Mapping[tuple[int, int, int], JsonObject]
+    results: Mapping[tuple[int, int, int], RecordedResult]
+    closing: Mapping[tuple[int, int, int], RecordedResult]
+    agent_stops: Stops
+    prompts: Sequence[Prompt]
     outcome: Outcome
     code_children: AbstractSet[tuple[int, int, int | None]] = frozenset()
+    fatal_turns: AbstractSet[int] = frozenset()
 
     @property
     def recorded(self) -> Sequence[Event]:
@@ -62,6 +93,31 @@ class Plan(NamedTuple):
     def stops(self) -> Stops:
         """Where the session is stopped from outside."""
         return self.creation.stops
+
+    @property
+    def ends_dead(self) -> bool:
+        """Whether nothing was recorded after its last worker's death."""
+        return len(self.tapes) == len(self.stops.kills)
+
+    def death_at(self, length: int) -> int | None:
+        """Return which of its workers died when the log was so long, if one did."""
+        for number, kill in enumerate(self.stops.kills):
+            if kill.length == length:
+                return number
+        return None
+
+    def is_cut_short(self, turn: int, length: int) -> bool:
+        """Tell whether a worker dies in a turn, or an agent was cancelled in it by now.
+
+        Args:
+            length: how long the log is now.
+        """
+        if turn in self.fatal_turns:
+            return True
+        return any(
+            stop.length <= length and turn == turn_at(self.recorded, stop.length)
+            for stop in self.agent_stops.cancels
+        )
 
 
 def make_plan(
@@ -82,17 +138,70 @@ def make_plan(
         for child in children
         if child.delegation is not None and is_by_code(child.delegation)
     ]
-    tape = make_tape(recording, by_code)
+    turns = [c.delegation.spawned_by.turn for c in children if c.delegation is not None]
+    tape = make_tape(recording, by_code, turns)
+    stops = tape.stops
+    if not stops.kills and _never_began(session):
+        stops = stops._replace(kills=(KillAt(len(recording.events)),))
     header = recording.header.with_fields(seedLength=None, seedDigest=None)
     own = own_events(recording.events, recording.header.seed_length)
+    tapes = [encode_tape(part) for part in tape.parts]
+    results, closing = _results(session)
     return Plan(
         session,
-        Creation(header, TAPE, encode_tape(tape.items), tape.stops),
+        Creation(header, TAPE, tapes[0], stops),
+        tapes,
         [_planned(call, own) for call in session.script],
-        _results(session),
+        results,
+        closing,
+        stops._replace(cancels=_agent_cancels(recording.events, stops, turns)),
+        later_prompts(own),
         outcome(own),
         {(place.turn, place.step, place.block) for place, _ in by_code},
+        {crash.turn for crash in crashes(recording)},
     )
+
+
+def _never_began(session: RecordedSession) -> bool:
+    """Tell whether a child of ours died before its first turn: each is told its task."""
+    if session.delegation is None or session.is_foreign:
+        return False
+    return not any(event.type == "turn/start" for event in session.own_events)
+
+
+def _agent_cancels(
+    events: Sequence[Event], stops: Stops, turns: Sequence[int]
+) -> tuple[CancelAt, ...]:
+    return tuple(
+        cancel._replace(
+            children=sum(turn <= turn_at(events, cancel.length) for turn in turns)
+        )
+        for cancel in agent_cancels(events, stops.cancels)
+    )
+
+
+def turn_at(events: Sequence[Event], length: int) -> int:
+    """Return the last turn that a log of this length has begun."""
+    for event in reversed(events[:length]):
+        if event.type == "turn/start":
+            turn: int = event.data["turn"]
+            return turn
+    return 0
+
+
+def later_prompts(own: Sequence[Event]) -> list[Prompt]:
+    """Return what the user said in each turn but the first."""
+    prompts: list[Prompt] = []
+    turns, is_told = 0, True
+    for event in own:
+        if event.type == "turn/start":
+            turns, is_told = turns + 1, False
+        elif event.type == "user/message" and not is_told:
+            source = event.data.get("source")
+            is_told = type(source) is dict and source.get("kind") == "user"
+            if is_told and turns > 1:
+                prompts.append(event.data["content"])
+    return prompts
 
 
 def _planned(call: ScriptCall, own: Sequence[Event]) -> PlannedCall:
@@ -129,12 +238,21 @@ def _abort_cause(place: CallPlace | None, own: Sequence[Event]) -> JsonObject | 
     return None
 
 
-def _results(session: RecordedSession) -> dict[tuple[int, int, int], JsonObject]:
-    results = {}
+_Results: TypeAlias = dict[tuple[int, int, int], RecordedResult]
+
+
+def _results(session: RecordedSession) -> tuple[_Results, _Results]:
+    """Return the recorded tool results: those that came, and those of repairs."""
+    results: _Results = {}
+    closing: _Results = {}
+    repairs = [range(c.length, c.turn_end) for c in crashes(session.recording)]
     for call in session.tool_calls:
-        if call.result_seq is not None:
-            data = session.recording.events[call.result_seq].data
-            result = {"block": data["message"]["content"][0]}
-            result.update({key: data[key] for key in ("error", "meta") if key in data})
-            results[(call.turn, call.step, call.block)] = result
-    return results
+        seq = call.result_seq
+        if seq is not None:
+            data = session.recording.events[seq].data
+            body = {"block": data["message"]["content"][0]}
+            body.update({key: data[key] for key in ("error", "meta") if key in data})
+            is_closing = any(seq in repair for repair in repairs)
+            found = closing if is_closing else results
+            found[(call.turn, call.step, call.block)] = RecordedResult(seq, body)
+    return results, closing

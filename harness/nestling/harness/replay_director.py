@@ -22,13 +22,17 @@ from nestling.driver.director import (
     DelegationDecision,
     EncodedChunks,
     Limits,
+    Loss,
+    Lost,
     Prompt,
     Real,
     Recorded,
     Refused,
+    Resume,
     Run,
     Settlement,
     Stop,
+    Stops,
     ToolDecision,
     ToolRequest,
     Unanswered,
@@ -37,10 +41,11 @@ from nestling.driver.director import (
 from nestling.driver.live_director import child_creation
 from nestling.harness.compare import event_difference, first_difference
 from nestling.harness.consistency import drifts
+from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.pairing import first_prompt
-from nestling.harness.plan import Plan, make_plan
+from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.session.event import Event
 from nestling.session.header import Header
@@ -122,10 +127,12 @@ class ReplayDirector:
         creation = self._bind(ROOT)
         if self._cast is None:
             return creation
-        brief = Brief("root", "", self._cast.options, waits=False)
+        stops = self._plans[ROOT].agent_stops
+        brief = Brief("root", "", self._cast.options, False, holds_of(stops))
         return creation._replace(
             agent=self._cast.agent,
             brief=encode_brief(brief),
+            stops=stops,
             prompts=self._cast.prompts,
         )
 
@@ -150,8 +157,12 @@ class ReplayDirector:
         creation = creation._replace(header=creation.header.with_fields(**born))
         if self._cast is None:
             return creation
-        played = child_creation(creation.header, delegation, waits=False)
-        return played._replace(stops=creation.stops)
+        stops = child.agent_stops
+        played = child_creation(
+            creation.header, delegation, waits=False, holds=holds_of(stops)
+        )
+        prompts = (*played.prompts, *child.prompts)
+        return played._replace(stops=stops, prompts=prompts)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
         """Make a delegation real where the recording has a child at its path."""
@@ -175,11 +186,24 @@ class ReplayDirector:
         if triple in parent.code_children:
             return None  # what is recorded there is what its tool came to
         result = parent.results.get(triple)
-        return None if result is None else Recorded(result)
+        if result is None or self._was_given_up(parent, result):
+            return None
+        return Recorded(result.body)
+
+    def _was_given_up(self, plan: Plan, result: RecordedResult) -> bool:
+        """Tell whether an agent writes a result of its own accord when it is cancelled.
+
+        A tape waits for it to be served.
+        """
+        return self._cast is not None and any(
+            first_of_cancel(plan.recorded, stop.length) <= result.seq < stop.length
+            for stop in plan.stops.cancels
+        )
 
     def _unrecorded(self, parent: Plan, delegation: Delegation) -> DelegationDecision:
-        if parent.stops.kill_at is not None:
-            return Unanswered()  # the recorded parent died before it got an answer
+        logged = self._account(delegation.parent_id).logged
+        if parent.is_cut_short(delegation.spawned_by.turn, logged):
+            return Unanswered()  # the recorded parent did not live to get an answer
         if self._cast is not None and delegation.depth > DEFAULT_MAX_DEPTH:
             # So it was when it was recorded; code leaves no trace of what it is refused.
             return too_deep(delegation, DEFAULT_MAX_DEPTH)
@@ -223,6 +247,11 @@ class ReplayDirector:
     def on_stream(self, call: CallRequest) -> Answer:
         """Answer a call from the script of the session that asks."""
         account, plan = self._account(call.session_id), self.plan_of(call.session_id)
+        cut_short = self._cut_short(plan, account.logged)
+        if cut_short is not None:
+            account.unscripted += 1
+            return cut_short
+        call = call._replace(number=call.number - account.unscripted)
         if call.number >= len(plan.calls):
             return self._no_answer(account, call)
         planned = plan.calls[call.number]
@@ -230,6 +259,20 @@ class ReplayDirector:
             return self._wrong_purpose(account, call, planned.purpose)
         account.served += 1
         return planned.answer
+
+    def _cut_short(self, plan: Plan, length: int) -> Answer | None:
+        """Answer a call that an agent opens and no chunk of which was recorded.
+
+        Its worker died then, or its turn was cancelled.
+        """
+        if self._cast is None:
+            return None
+        if plan.death_at(length) is not None:
+            return Answer(_NOTHING, hangs=True)
+        for stop in plan.agent_stops.cancels:
+            if stop.length == length:
+                return Answer(_NOTHING, cut=stop.cause)
+        return None
 
     def _no_answer(self, account: Account, call: CallRequest) -> Answer:
         message = (
@@ -253,13 +296,18 @@ class ReplayDirector:
         """Serve the recorded result of a tool call, or have it run."""
         plan = self.plan_of(request.session_id)
         place = (request.turn, request.step, request.block)
-        if self._cast is not None:
-            died_in_it = plan.stops.kill_at is not None and place not in plan.results
-            is_new = place not in plan.results and not died_in_it
-            if self._cast.runs_tools or place in plan.code_children or is_new:
-                return Run()
         result = plan.results.get(place)
-        return Unanswered() if result is None else Recorded(result)
+        if self._cast is None:
+            return Unanswered() if result is None else Recorded(result.body)
+        if place in plan.code_children:
+            return Run()  # its children are asked for by its body
+        if result is None:
+            logged = self._account(request.session_id).logged
+            is_over = plan.is_cut_short(request.turn, logged)
+            return Unanswered() if is_over else Run()
+        if self._was_given_up(plan, result):
+            return Unanswered()
+        return Run() if self._cast.runs_tools else Recorded(result.body)
 
     # --- watching --------------------------------------------------------------
 
@@ -294,6 +342,26 @@ class ReplayDirector:
 
     # --- ending ----------------------------------------------------------------
 
+    def on_lost(self, session_id: str, loss: Loss) -> Lost:
+        """Have a session go on where the recorded one did after the same death."""
+        account, plan = self._account(session_id), self.plan_of(session_id)
+        number = plan.death_at(account.logged)
+        if number is None or account.is_different:
+            return Lost()
+        # What the closers say of a child was read off its log; here it has ended as it
+        # did there, or the ledger says so.
+        results = {
+            call: result.body
+            for call in loss.calls
+            if call.block is not None
+            and (result := plan.closing.get((call.turn, call.step, call.block)))
+            and not is_unknown(plan.recorded[result.seq])
+        }
+        tapes = plan.tapes[number + 1 :]
+        if not tapes:
+            return Lost(results)
+        return Lost(results, Resume(tapes[0] if self._cast is None else None))
+
     def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
@@ -301,11 +369,13 @@ class ReplayDirector:
         if settlement.ended_by == "abort":
             account.was_ended = True  # what ended the run, or its parent, is reported
             return None
-        if settlement.ended_by == "death" and plan.stops.kill_at == account.logged:
+        is_death = settlement.ended_by == "death"
+        was_recorded = is_death and plan.death_at(account.logged) is not None
+        if was_recorded:
             self.on_events(session_id, settlement.closing)
         is_complete = account.logged == len(plan.recorded)
-        died_as_recorded = plan.stops.kill_at is not None and is_complete
-        if settlement.ended_by == "death" and not died_as_recorded:
+        died_as_recorded = was_recorded and plan.ends_dead and is_complete
+        if is_death and not died_as_recorded:
             self._differs(account, "worker-lost", settlement.death)
             return None
         self._judge(account, plan)
@@ -316,7 +386,7 @@ class ReplayDirector:
         told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
             return told
-        return told if _was_given_up(told) else None
+        return told if _did_not_wait(told) else None
 
     def _judge(self, account: Account, plan: Plan) -> None:
         recorded_length, outcome = len(plan.recorded), account.outcome
@@ -353,9 +423,10 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or is_by_code(delegation):
             return None
-        return self._plans[parent_path].results.get(
+        result = self._plans[parent_path].results.get(
             (place.turn, place.step, place.block)
         )
+        return None if result is None else result.body
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""
@@ -376,7 +447,13 @@ class ReplayDirector:
                 self._differs(account, "leftover-call", message)
 
 
-def _was_given_up(result: JsonObject | None) -> bool:
+def holds_of(stops: Stops) -> tuple[int, ...]:
+    """Return the lengths of its log at which a session waits to be stopped."""
+    cancels = {stop.length for stop in stops.cancels}
+    return tuple(sorted(cancels | {stop.length for stop in stops.kills}))
+
+
+def _did_not_wait(result: JsonObject | None) -> bool:
     """Tell whether a parent did not wait for its child, which came to its own end."""
     error = {} if result is None else result.get("error")
     return type(error) is dict and error.get("code") == ABORTED

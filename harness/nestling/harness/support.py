@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from nestling.harness.crashes import crash_point, last_closer
-from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.session.spawn_path import child_path
@@ -20,10 +18,7 @@ def hindrances(scenario: Scenario) -> list[Problem]:
     unsupported = [
         Problem("not-supported", session.path, f"{session.recording.name}: {message}")
         for session in scenario.sessions
-        for message in (
-            *_unsupported(session),
-            *_unsupported_children(session, scenario.children(session)),
-        )
+        for message in _unsupported(session)
     ]
     return unsupported + list(_missing_children(scenario))
 
@@ -51,24 +46,6 @@ def _missing_children(scenario: Scenario) -> Iterator[Problem]:
                 yield Problem("tree-differs", path, message)
 
 
-def _unsupported_children(
-    session: RecordedSession, children: Sequence[RecordedSession]
-) -> Iterator[str]:
-    """Tell of children that code had started when the session died.
-
-    Its log does not say which of them it had heard of.
-    """
-    died_at = crash_point(session.recording)
-    if died_at is None:
-        return
-    turn = tracked(session.recording.events[:died_at]).turn
-    for child in children:
-        if child.delegation is None or not is_by_code(child.delegation):
-            continue
-        if child.delegation.spawned_by.turn == turn:
-            yield f"the session died in a turn whose code had started {child.path}"
-
-
 def _open_end(session: RecordedSession) -> Iterator[str]:
     """Tell of a log that stops in mid-turn: nothing says how it would go on."""
     events = session.recording.events
@@ -88,29 +65,10 @@ def _unsupported(session: RecordedSession) -> Iterator[str]:
         )
         return
     yield from _open_end(session)
-    calls = session.tool_calls
-    for call in calls:
+    for call in session.tool_calls:
         was_refused = call.is_error is True
         if call.context is not None and call.is_background and not was_refused:
             yield (
                 f"turn {call.turn}, step {call.step}, block {call.block} delegates to "
                 "a background child (run_in_background is true)"
-            )
-    died_at, repaired_at = (
-        crash_point(session.recording),
-        last_closer(session.recording),
-    )
-    if died_at is None or repaired_at is None:
-        return
-    if repaired_at + 1 < len(session.recording.events):
-        yield (
-            f"the session was resumed after a crash (event {repaired_at + 1} follows "
-            "the closed turn)"
-        )
-    for call in calls:
-        is_open = call.result_seq is None or call.result_seq >= died_at
-        if call.context is not None and is_open and call.seq < died_at:
-            yield (
-                f"the session died while its child of turn {call.turn}, step "
-                f"{call.step}, block {call.block} ran"
             )

@@ -9,7 +9,9 @@
 | an input, appended where it stood | everything else; replacements on the surface, too |
 
 With it come the places where the session was stopped from outside, which the hub
-does again: a turn cancelled while no call was open, and a worker's death.
+does again: a turn cancelled while no call was open, and a worker's death. What a
+session did after one was another worker's part: it has a tape of its own, which begins
+after what closed the turn.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from nestling.driver.director import CancelAt, Stops
-from nestling.harness.crashes import crash_point
+from nestling.driver.director import CancelAt, KillAt, Stops
+from nestling.harness.crashes import crashes
 from nestling.harness.tool_calls import own_tool_calls
 from nestling.session.boundary import own_events
 from nestling.session.chunk import is_finish
@@ -50,10 +52,15 @@ from nestling.worker.tape import (
 
 
 class Tape(NamedTuple):
-    """A tape and the places where its session is stopped from outside."""
+    """The tapes of a session's workers, and where it is stopped from outside."""
 
-    items: list[Item]
+    parts: list[list[Item]]
     stops: Stops
+
+    @property
+    def items(self) -> list[Item]:
+        """The first worker's tape, which is the whole of it where none died."""
+        return self.parts[0]
 
 
 class CodeChild(NamedTuple):
@@ -63,12 +70,17 @@ class CodeChild(NamedTuple):
     prompt: str
 
 
-def make_tape(recording: Recording, children: Sequence[CodeChild] = ()) -> Tape:
+def make_tape(
+    recording: Recording,
+    children: Sequence[CodeChild] = (),
+    turns: Sequence[int] = (),
+) -> Tape:
     """Make the tape of a recorded session.
 
     Args:
         recording: its header and events.
         children: those of its children that code started.
+        turns: the turn in which each of its children was delegated, whatever by.
 
     Raises:
         UnreadableError: if an event that the loop produces is malformed, or a tool
@@ -76,16 +88,25 @@ def make_tape(recording: Recording, children: Sequence[CodeChild] = ()) -> Tape:
     """
     seed_length = recording.header.seed_length
     writer = _TapeWriter(recording, children)
-    kill_at = crash_point(recording)
-    for event in own_events(recording.events, seed_length):
-        if kill_at is not None and event.seq >= kill_at:
-            break
-        is_made_with_session = event.seq == seed_length and seed_length > 0
-        if not (is_made_with_session and event.type == "session/end-seed"):
-            writer.take(event)
-    if kill_at is not None:
+    events = own_events(recording.events, seed_length)
+    if events and events[0].type == "session/end-seed" and seed_length > 0:
+        events = events[1:]  # it is made with the session
+    parts, kills, start = [], [], 0
+    for crash in crashes(recording):
+        for event in events:
+            if start <= event.seq < crash.length:
+                writer.take(event)
         writer.hold()
-    return Tape(writer.items, Stops(tuple(writer.cancels), kill_at))
+        parts.append(writer.cut())
+        started = sum(turn <= crash.turn for turn in turns)
+        kills.append(KillAt(crash.length, started))
+        start = crash.turn_end + 1
+    rest = [event for event in events if event.seq >= start]
+    for event in rest:
+        writer.take(event)
+    if rest or not parts:
+        parts.append(writer.cut())
+    return Tape(parts, Stops(tuple(writer.cancels), tuple(kills)))
 
 
 class _TapeWriter:
@@ -126,7 +147,13 @@ class _TapeWriter:
     def hold(self) -> None:
         """End the tape where the recorded worker died."""
         self._end_call()
+        self._has_children = False
         self.items.append(Hold())
+
+    def cut(self) -> list[Item]:
+        """Return the tape so far, and begin another one."""
+        items, self.items = self.items, []
+        return items
 
     # --- calls -----------------------------------------------------------------
 

@@ -24,6 +24,8 @@ class Brief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         options: what its parent's code, or the user, tells the agent's code.
         waits: whether it waits before it calls a model again that failed.
         tool_timeout: seconds that a tool may take; None for any time.
+        holds: so long is its log where it is stopped from outside: it goes on from there
+            only when it has been.
     """
 
     origin: Origin
@@ -31,6 +33,7 @@ class Brief(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: dict[str, Any]
     waits: bool = True
     tool_timeout: float | None = None
+    holds: tuple[int, ...] = ()
 
 
 def encode_brief(brief: Brief) -> bytes:

@@ -173,6 +173,7 @@ class Create(Message, frozen=True, tag="create"):
 
     `events` and `sha256` are the number of events and the hash of the seed as it
     stands in the body; the sizes are in bytes (`codec.create_parts` cuts by them).
+    `calls` were opened by the workers that the session had before; this one counts on.
     """
 
     sid: Natural
@@ -182,6 +183,7 @@ class Create(Message, frozen=True, tag="create"):
     header_size: Natural
     seed_size: Natural
     brief_size: Natural
+    calls: Natural = 0
 
 
 class Ack(Message, frozen=True, tag="ack"):

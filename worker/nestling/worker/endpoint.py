@@ -405,7 +405,7 @@ class _Session:
         self.log = log
         self.loop = TurnLoop(log, clock)
         self.upload = Upload(create.sid, len(log))
-        self.calls = 0
+        self.calls = create.calls
         self.unanswered: dict[tuple[str, Place], int] = {}
         self._queued = len(log)
 

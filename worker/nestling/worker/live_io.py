@@ -126,6 +126,22 @@ class LiveSession:
         if self._calling is not None and not self._endpoint.loop.has_open_call:
             self._calling.cancel()
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether the session is stopped from outside here, and has to wait for it."""
+        is_place = len(self._endpoint.loop.log) in self.brief.holds
+        return is_place and self._endpoint.cancelled is None
+
+    async def _hold(self) -> None:
+        """Wait to be stopped, if that happens here."""
+        if self._is_held:
+            await self.until(lambda: False)
+
+    def _show(self) -> None:
+        """Say what was logged, where whoever stops the session waits for it."""
+        if self._is_held:
+            self._proceed()
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Say what there is to say, and wait until `condition` holds."""
         self._proceed()
@@ -177,6 +193,9 @@ class LiveSession:
     async def _settle(self) -> None:
         """Close the turn, whatever the agent's code has left open."""
         loop, endpoint = self._endpoint.loop, self._endpoint
+        if self._is_held and not loop.is_cancelled:
+            self._is_stopped = True  # there is nothing left to stop but this
+            await self.until(lambda: endpoint.cancelled is not None)
         self._is_closing = True  # a task that was left behind may start nothing more
         if (calling := self._calling) is not None:
             await asyncio.wait([calling])
@@ -210,6 +229,7 @@ class LiveSession:
             raise AgentError(
                 "a call is open: a session has one at a time, Turn.ask makes side calls"
             )
+        await self._hold()
         owed = self._endpoint.loop.owed_tools
         if owed:
             raise AgentError(
@@ -219,6 +239,7 @@ class LiveSession:
         self._calling = asyncio.create_task(self._made(call))
         # The call goes on if its caller is cancelled: it is in the log.
         await asyncio.wait([self._calling])
+        self._show()
         return self._calling.result()
 
     async def _made(self, call: Call) -> Reply:
@@ -310,6 +331,7 @@ class LiveSession:
         }
         loop.append_input({"type": "llm/retry", "data": {**trace, **policy}})
         self._proceed()
+        await self._hold()
         if self.brief.waits:
             await asyncio.sleep(delay_ms / 1000)
         started = {**trace, "retry": retry}
@@ -322,6 +344,7 @@ class LiveSession:
         loop = self._endpoint.loop
         if reply is not self._reply:
             raise AgentError("run_tools takes the message of the last stream()")
+        await self._hold()
         owed = loop.owed_tools
         if len(owed) != len(reply.tool_calls) or any(t.seq is not None for t in owed):
             raise AgentError("the tools of this message have run")
@@ -375,6 +398,7 @@ class LiveSession:
 
     def _collect(self, tool: PendingTool, body: JsonObject) -> None:
         self._endpoint.loop.collect(tool.block, body, self._new_id())
+        self._show()
 
     # --- children ----------------------------------------------------------------
 
@@ -446,9 +470,11 @@ class LiveSession:
         if problem is not None:
             raise AgentError(f"the message is {problem}")
         try:
-            return self._endpoint.loop.append_input(event).seq
+            seq = self._endpoint.loop.append_input(event).seq
         except AppendError as error:
             raise AgentError(f"the message cannot be logged: {error}") from None
+        self._show()
+        return seq
 
     # --- when it may -------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""Agents that are stopped from outside: their tools say that they ran, and may hang."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from nestling.worker import Agent, RetryPolicy, Turn, current_turn, subagent, tool
+
+MODEL = "m/one"
+
+
+def _mark(name: str) -> None:
+    marks = current_turn().options.get("marks")
+    if marks is not None:
+        with Path(marks).open("a") as file:
+            file.write(f"{name}\n")
+
+
+@tool
+async def quick() -> str:
+    """Leave a mark."""
+    _mark("quick")
+    return "quickly"
+
+
+@tool
+async def hangs() -> str:
+    """Leave a mark, and never return."""
+    _mark("hangs")
+    await asyncio.sleep(3600)
+    return "never"
+
+
+@tool
+async def asks(question: str) -> str:
+    """Ask a child, and leave a mark."""
+    _mark("asks")
+    result = await current_turn().delegate(question, agent=lead)
+    return f"heard {result.text}"
+
+
+lead = Agent(MODEL, "You lead.", [quick, hangs, asks, subagent])
+
+
+async def sleeps(turn: Turn) -> None:
+    """Say something, then sleep for long."""
+    await turn.stream(model=MODEL)
+    turn.append("good night")
+    await asyncio.sleep(turn.options.get("seconds", 3600))
+
+
+async def naps(turn: Turn) -> None:
+    """Sleep shortly between two calls."""
+    await turn.stream(model=MODEL)
+    await asyncio.sleep(turn.options.get("seconds", 3600))
+    await turn.stream(model=MODEL)
+
+
+async def asks_two(turn: Turn) -> None:
+    """Have two children answer side by side."""
+    asked = (turn.delegate(name, key=name, agent=lead) for name in ("one", "two"))
+    found = await asyncio.gather(*asked)
+    turn.append(" and ".join(result.text for result in found))
+    await turn.stream(model=MODEL)
+
+
+patient = Agent(MODEL, "You wait.", retry=RetryPolicy(base_ms=20_000))
