@@ -10,6 +10,7 @@ import pytest
 from nestling.driver.director import CancelAt, Stops
 from nestling.driver.launcher_io import Launcher
 from nestling.harness import Answer, ScriptedModel
+from nestling.harness.scripted_model_io import AnswerLike
 from nestling.session.jsontext import JsonObject
 from support.live import called, calling, warm
 from support.stopped import Plan, Stopped, check, stopped
@@ -38,7 +39,7 @@ def cancel(length: int, cause: JsonObject = USER, children: int = 0) -> Stops:
 
 def answers(*calls: JsonObject) -> ScriptedModel:
     """A root that calls tools, and children that call one and then answer."""
-    child = [calling(called("hangs", call_id="x")), "child done"]
+    child: list[AnswerLike] = [calling(called("hangs", call_id="x")), "child done"]
     return ScriptedModel(
         [calling(*calls, text="Let me see."), "second", "third"],
         by_prompt={"one": child, "two": child},
@@ -98,7 +99,7 @@ async def test_in_code_that_sleeps(
 
 
 async def test_in_the_wait_for_a_retry(marks: Path, launcher: Launcher) -> None:
-    model = [Answer("half").fails("SERVER", after=2), "two", "three"]
+    model: list[AnswerLike] = [Answer("half").fails("SERVER", after=2), "two", "three"]
     whole = await stopped(
         "stopped:lead", ScriptedModel(model), Plan(), marks, launcher, ["go"]
     )

@@ -13,6 +13,7 @@ from nestling.driver import Driver, Log
 from nestling.driver.director import KillAt, Stops
 from nestling.driver.launcher_io import Launcher
 from nestling.harness import ScriptedModel
+from nestling.harness.scripted_model_io import AnswerLike
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.session.store_io import open_store
 from support.killed_drivers import delegation, mortal, wait_for
@@ -129,8 +130,10 @@ async def test_a_child_dies(by: str, marks: Path, launcher: Launcher) -> None:
     )
 
     def model() -> ScriptedModel:
-        child = [calling(called("quick")), "child done"]
-        own = ["said"] if by == "code" else [calling(call), "said"]
+        child: list[AnswerLike] = [calling(called("quick")), "child done"]
+        own: list[AnswerLike] = ["said"]
+        if by != "code":
+            own.insert(0, calling(call))
         return ScriptedModel(own, by_prompt={"one": child, "two": child})
 
     whole = await stopped(name, model(), Plan(), marks, launcher, ["go"])
@@ -166,8 +169,10 @@ async def test_a_parent_dies_while_its_children_run(
         ]
 
     def model() -> ScriptedModel:
-        own = ["said"] if by == "code" else [calling(*calls), "said"]
-        one = [calling(called("quick")), "one, again"]
+        own: list[AnswerLike] = ["said"]
+        if by != "code":
+            own.insert(0, calling(*calls))
+        one: list[AnswerLike] = [calling(called("quick")), "one, again"]
         return ScriptedModel(own, by_prompt={"one": one, "two": ["two", "two, again"]})
 
     whole = await stopped(name, model(), Plan(), marks, launcher, ["go"])

@@ -146,9 +146,9 @@ class Peer:
     def __init__(self, kit: Kit, sid: int) -> None:
         self.kit = kit
         self.sid = sid
-        self.launch = f"w{sid}"
+        self.launch = kit.session(sid).launch
         self.log = SessionLog(kit.session(sid).log.events)
-        self.calls = 0
+        self.calls = kit.session(sid).calls_started
 
     def say(self, message: ToHub, body: bytes = b"") -> list[Instruction]:
         """Say something to the hub."""
@@ -157,7 +157,7 @@ class Peer:
     def start(self) -> None:
         """Say hello and be ready."""
         self.say(Hello(PROTOCOL, "test", 1))
-        self.say(Ready(self.sid, self.kit.session(self.sid).seed_length))
+        self.say(Ready(self.sid, self.kit.session(self.sid).given))
 
     def items(self, first: int, count: int, *items: Json) -> list[Instruction]:
         """Upload a batch as it is."""

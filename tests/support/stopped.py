@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     stops: Mapping[str, Stops] = {}
     cut: Mapping[tuple[str, int], JsonObject] = {}
     serves: bool = False
-    options: JsonObject = {}
+    options: JsonObject | None = None
 
 
 class Stopping(LiveDirector):
@@ -165,7 +165,7 @@ async def stopped(
 ) -> Stopped:
     """Run an agent of ``tests/live/agents``, stopping it where a plan says."""
     director = type("Planned", (Stopping,), {"plan": plan})
-    run_of = Stopped({}, reference(agent), prompts, marks, plan.options)
+    run_of = Stopped({}, reference(agent), prompts, marks, plan.options or {})
     with (
         anyio.fail_after(SECONDS),
         mock.patch("nestling.driver.driver_io.LiveDirector", director),

@@ -193,9 +193,11 @@ class Hub:
             return
         if message.sid != session.sid:
             raise WireError(f"it spoke for session {message.sid}, not {session.sid}")
-        if isinstance(message, Stream | Tool | Delegate | Result):
-            if session.is_beyond(message.length):
-                return  # its worker is about to be killed before it came to this
+        match message:
+            case Stream() | Tool() | Delegate() | Result() if session.is_beyond(
+                message.length
+            ):
+                return  # its worker is about to be killed, and never came to this
         match message:
             case Ready():
                 self._ready(session, message)
