@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nestling.driver.director import Real
+from nestling.driver.director import Lost, Real
 from nestling.driver.exits import Exit
 from nestling.driver.instructions import (
     Abort,
@@ -149,6 +149,33 @@ def test_what_a_dead_child_said_is_durable_before_its_parent_is_told() -> None:
 
 def test_a_parent_that_dies_takes_its_children_along() -> None:
     kit = Kit()
+    peer, child = delegated(kit)
+    peer.delegate(block=1)
+    other = kit.peer(2)
+    answer(other, "in time")
+    child.begin()
+    child.asks()
+    child.delegate()
+    kit.peer(3)
+    orders = kit.exited("w0")
+    assert [o for o in orders if isinstance(o, Kill)] == [Kill("w1")]
+    assert [o for o in kit.exited("w1") if isinstance(o, Kill)] == [Kill("w3")]
+    assert Done() not in kit.orders
+    kit.exited("w3")
+    assert Done() not in kit.orders, "a process is left"
+    kit.exited("w2", Exit(0, None))
+    assert kit.orders[-1] == Done()
+    settled = kit.director.settled
+    assert [settled[s.id].ended_by for s in kit.hub.tree] == [
+        *("death", "abort", "itself", "abort")
+    ]
+    assert settled[CHILD].diagnostic == "its parent / is gone (SIGKILL)"
+
+
+def test_children_of_the_dead_may_close_their_turns() -> None:
+    director = Scripted()
+    director.lost["root"] = [Lost(is_orderly=True)]
+    kit = Kit(director)
     peer, child = delegated(kit)
     peer.delegate(block=1)
     other = kit.peer(2)

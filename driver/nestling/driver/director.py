@@ -322,10 +322,13 @@ class Lost(NamedTuple):
             ``repair.closers`` takes them.
         resume: how it goes on once its turn is closed and its children have ended; None
             if it does not: then it has settled.
+        is_orderly: its children are cancelled, and close their turns themselves; else
+            they are ended at once.
     """
 
     results: Mapping[OpenCall, JsonObject] = _NO_RESULTS
     resume: Resume | None = None
+    is_orderly: bool = False
 
 
 EndedBy: TypeAlias = Literal["itself", "director", "abort", "cancel", "death"]

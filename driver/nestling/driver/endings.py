@@ -137,9 +137,6 @@ class Endings:
     def _lost(self, session: HubSession, exit: Exit) -> None:
         """Close the turn of a session whose worker ended before its last word."""
         session.state = State.STOPPING
-        if session.ended_by != "director":  # what it stops, it stops alone
-            for child in session.children:
-                self._cancels.cancel(child, PARENT)
         why = session.stop_reason or _ENDED
         diagnostic, last = f"{why} ({exit})", _last_event(session)
         if session.is_refused and not session.log.events:
@@ -149,6 +146,8 @@ class Endings:
         if session.ended_by == "death" and not session.has_lost_store:
             loss = Loss(exit, open_calls(session.log.events))
             lost = self._tree.director.on_lost(session.id, loss)
+        if session.ended_by != "director":  # what it stops, it stops alone
+            self._end_children(session, is_orderly=lost.is_orderly)
         closing = closers(session.log.events, lost.results)
         for event in closing:
             session.log.append_trusted(event)
@@ -162,6 +161,16 @@ class Endings:
             session.when_durable(
                 len(session.log), lambda: self._closed(session, lost.resume, death)
             )
+
+    def _end_children(self, session: HubSession, *, is_orderly: bool) -> None:
+        for child in session.children:
+            if child.is_ended:
+                continue
+            if is_orderly or session.ended_by == "cancel":
+                self._cancels.cancel(child, PARENT)
+            else:
+                reason = f"its parent {session.path} is gone"
+                self._tree.kill(child, reason, "abort")
 
     # --- going on after a death ------------------------------------------------
 

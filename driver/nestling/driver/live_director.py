@@ -143,8 +143,8 @@ class LiveDirector:
         """Learn of a worker that could not go on; its settlement tells, too."""
 
     def on_lost(self, session_id: str, loss: Loss) -> Lost:
-        """Let a session end with its worker."""
-        return Lost()
+        """Let a session end with its worker, and those below it be cancelled."""
+        return Lost(is_orderly=True)
 
     def on_settled(self, session_id: str, settlement: Settlement) -> None:
         """Pass on how a session ended; a parent is told what its child came to."""

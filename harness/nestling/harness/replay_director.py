@@ -128,7 +128,9 @@ class ReplayDirector:
         if self._cast is None:
             return creation
         stops = self._plans[ROOT].agent_stops
-        brief = Brief("root", "", self._cast.options, False, holds_of(stops))
+        brief = Brief(
+            "root", "", self._cast.options, waits=False, holds=holds_of(stops)
+        )
         return creation._replace(
             agent=self._cast.agent,
             brief=encode_brief(brief),
