@@ -168,7 +168,7 @@ def _forked(address: str, work: Work) -> tuple[int, int]:
             with open_store(address) as store:
                 work(store, tell)
             code = 0
-        except BaseException:
+        except Exception:  # noqa: BLE001 - whatever it is, the parent is told
             tell.error(traceback.format_exc())
     finally:
         os._exit(code)

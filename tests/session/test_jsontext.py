@@ -327,3 +327,23 @@ def test_written_text_is_compact_utf8() -> None:
 def test_integer_predicates(value: Any, int0: bool, safe: bool) -> None:
     assert is_int0(value) is int0
     assert is_safe_int(value) is safe
+
+
+@pytest.mark.parametrize(
+    "text", ["-1e-400", "[-5E-400]", '{"a":-1.5e-999}', "[-0.0]", "-0e5"]
+)
+def test_whatever_is_read_as_minus_zero_is_refused(text: str) -> None:
+    for given_text in (text, text.encode()):
+        with pytest.raises(JsonDomainError, match="negative zero"):
+            loads(given_text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "-0", "1e-5 or 1E-5", "2026-12-01T00:00", "9" * 40, "[" * 300, -1e-5, -10,
+        ["{[" * 150], 1234567890.123456, 1e-300,
+    ],
+)  # fmt: skip
+def test_what_only_looks_suspicious_is_read_as_it_is(value: Any) -> None:
+    assert loads(dumps(value)) == value

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from nestling.session.errors import LeaseError
+from nestling.session.errors import CorruptError, LeaseError
 from nestling.session.event import Event
 from nestling.session.memory_backend import MemoryBackend
 from nestling.session.repair import NOT_STARTED, OUTCOME_UNKNOWN, closers
 from nestling.session.store_backend import Held
 from nestling.session.store_io import SessionStore
+from support.damage import spoil
+from support.families import forked
 from support.session_logs import LogWriter, call_block, delta, text_block, types
 from support.stores import Place, exact, header, written
 
@@ -223,3 +225,81 @@ def test_a_repair_of_what_has_changed_is_not_written() -> None:
     stored = reader.load("s")
     assert exact(stored.events[: len(log.events) + 1]) == exact([*log.events, late])
     assert exact(reader.load("s").events) == exact(stored.events)
+
+
+# --- what a session inherited -----------------------------------------------------------
+
+
+def _fork_of(place: Place, parent: list[Event]) -> list[Event]:
+    """A fork's events; parent and fork are stored."""
+    head, events = forked(parent, "f")
+    written(place, events, head)
+    written(place, parent, header("s"))
+    return events
+
+
+def _parent(answer: str = "a", turns: int = 1) -> list[Event]:
+    log = LogWriter()
+    for _ in range(turns):
+        log.answered_turn("q", answer)
+    return log.events
+
+
+def test_what_was_inherited_is_what_the_header_says(place: Place) -> None:
+    """Another prefix than the one whose digest was recorded is damage."""
+    head, _ = forked(_parent("a"), "f")
+    _, events = forked(_parent("b"), "f")
+    written(place, events, head)
+    with place.open() as store:
+        for read in (store.load, store.inspect, store.resume):
+            with pytest.raises(CorruptError, match="digest"):
+                read("f")
+        assert exact(store.read_from("f", 0)) == exact(events)
+
+
+@pytest.mark.parametrize("length", [-1, 1, 4, 10_000])
+def test_a_boundary_lies_between_turns_of_the_log(place: Place, length: int) -> None:
+    """B2, E: seedLength beyond the log, or inside a turn, is refused."""
+    head, events = forked(_parent(), "f")
+    whole = head.seed_length
+    head = head.with_fields(seedLength=length if length > 0 else whole, seedDigest=None)
+    written(place, events, head)
+    with place.open() as store:
+        if length < 0:
+            assert exact(store.load("f").events) == exact(events)
+        else:
+            with pytest.raises(CorruptError, match=r"seedLength|inherited"):
+                store.load("f")
+
+
+def test_a_fork_and_its_parent_agree(place: Place) -> None:
+    """Where both are at hand they are compared; the parent may have gone on."""
+    events = _fork_of(place, _parent(turns=3))
+    with place.open() as store:
+        assert exact(store.load("f").events) == exact(events)
+        title = Event(24, "session/title", 1, {})
+        store.append("s", [title])
+        assert exact(store.load("f").events) == exact(events)
+
+
+def test_a_fork_of_what_its_parent_does_not_hold_is_refused(place: Place) -> None:
+    """Somebody has put another session in its parent's place."""
+    events = _fork_of(place, _parent("a"))
+    with place.open() as store:
+        assert exact(store.load("f").events) == exact(events)
+        store.delete("s")
+        written(place, _parent("b"), header("s", created_at=2))
+        with pytest.raises(CorruptError, match="parent"):
+            store.load("f")
+        store.delete("s")
+        assert exact(store.load("f").events) == exact(events)
+
+
+def test_a_parent_that_cannot_be_read_is_not_the_childs_fault(durable: Place) -> None:
+    """The child has all of what it inherited."""
+    events = _fork_of(durable, _parent("a", turns=2))
+    spoil(durable, 3, "s")
+    with durable.open() as store:
+        with pytest.raises(CorruptError):
+            store.load("s")
+        assert exact(store.load("f").events) == exact(events)

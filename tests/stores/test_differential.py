@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -124,6 +125,7 @@ def _suffixes(stores: _Stores, chance: Random, log: RandomLog) -> None:
         assert exact(stores.events(seq)) == expected[seq:]
 
 
+@pytest.mark.timeout(600)  # a failure is made smaller before it is shown
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.booleans())
 @settings(
     max_examples=EXAMPLES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -210,7 +211,7 @@ def test_a_long_line_of_descendants_is_told(place: Place) -> None:
     depth = 400 if place.scheme == "memory" else 10
     names = ["p", *(f"d{number}" for number in range(depth))]
     written(place, waiting("c1").events, P)
-    for parent, name in zip(names, names[1:], strict=False):
+    for parent, name in pairwise(names):
         written(place, waiting("c1").events, born(name, "c1", parent=parent))
     with place.open() as store:
         seen = store.inspect("p").events
@@ -271,7 +272,7 @@ def test_a_fork_is_told_by_its_own_events(place: Place) -> None:
     seed.add("session/end-seed", {})
     unborn = list(seed.events)
     seed.answered_turn("task", "forked")
-    fork = {"context": "fork"}
+    fork: dict[str, Any] = {"context": "fork"}
     _family(
         place,
         parent,

@@ -1,11 +1,17 @@
-"""Parents that wait for children, and what those came to."""
+"""Parents that wait for children, forks, and what logs lead to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nestling.session.event import Event
+from nestling.session.digest import seed_digest
+from nestling.session.event import Event, event_from_content
 from nestling.session.header import Header
+from nestling.session.jsontext import JsonObject
+from nestling.session.log import END_SEED, SessionLog
+from nestling.session.request import rebuild_request
+from nestling.session.turns import balanced_prefix_length
 from support.session_logs import LogWriter, call_block, delta, finish, text_block
 from support.stores import header
 
@@ -70,3 +76,30 @@ def result_of(events: list[Event], call_id: str) -> Any:
     assert block.get("isError", False) == ("error" in found), found
     texts = [part["text"] for part in block["content"]]
     return found.get("error", {}).get("code", ""), texts
+
+
+def forked(
+    events: Sequence[Event], child_id: str = "f", parent: str = "s"
+) -> tuple[Header, list[Event]]:
+    """What a fork of a log begins with: its header, and seed and marker."""
+    length = balanced_prefix_length(events)
+    seed = list(events[:length])
+    mark = event_from_content(END_SEED, length, events[-1].time)
+    digest = seed_digest(seed)
+    fields: JsonObject = {"parentSession": parent, "seedLength": length}
+    fields["seedDigest"] = digest
+    return header(child_id, **fields), [*seed, mark]
+
+
+def log_of(events: Iterable[Event]) -> SessionLog:
+    """The log of what was stored; its turn may be open."""
+    log = SessionLog()
+    for event in events:
+        log.append_trusted(event)
+    return log
+
+
+def messages(events: Iterable[Event]) -> list[tuple[str, Any]]:
+    """The messages of the request that a log leads to: each role and content."""
+    request = rebuild_request(log_of(events))
+    return [(message["role"], message["content"]) for message in request.messages]

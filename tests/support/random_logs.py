@@ -32,7 +32,7 @@ KNOWN_OPAQUE: Final = (
 )  # fmt: skip
 UNKNOWN: Final = (
     "x/new", "text-chunk", "Text-Chunks", "text-chunks ", "turn/ends", "session", "",
-    "é", "a\0b", "NULL", "events",
+    "é", "a\0b", "NULL", "events", "x/\ud800",
 )  # fmt: skip
 
 
@@ -110,6 +110,8 @@ class RandomLog:
     def _interleaved(self) -> None:
         """Deltas of two runs, one by one in any order."""
         makers = self._chunk_maker(), self._chunk_maker()
+        if self._chance.random() < 0.5:
+            makers = self._twins()
         for _ in range(self._chance.randrange(2, 9)):
             self._chunk(self._chance.choice(makers)())
 
@@ -125,6 +127,14 @@ class RandomLog:
         if chance.random() < 0.5:
             head["name"] = chance.choice(("bash", "", "\ud800"))
         return lambda: {**head, "argumentsDelta": chance.choice(TEXTS)}
+
+    def _twins(self) -> tuple[Any, Any]:
+        """Makers of deltas that differ in one thing, which parts two runs."""
+        chance = self._chance
+        head: JsonObject = {"type": "tool-call-delta", "index": 0, "id": "c1"}
+        other = {**head, **chance.choice(({"name": "n"}, {"id": "c2"}, {"index": 1}))}
+        first, second = ({**each, "argumentsDelta": "{"} for each in (head, other))
+        return lambda: dict(first), lambda: dict(second)
 
     def _plain_chunk(self) -> JsonObject:
         chunks: tuple[JsonObject, ...] = (

@@ -20,7 +20,9 @@ ROW_KEYS: Final = frozenset(
 )
 
 
-class Event(msgspec.Struct, frozen=True, eq=False):
+# Not tracked by the garbage collector: JSON cannot refer back to its event, and logs of
+# many events are what it would look through again and again.
+class Event(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One logical event of a session.
 
     Attributes:

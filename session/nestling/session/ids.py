@@ -13,6 +13,7 @@ the escapes: the format's rules for its paths; the rest is ours.)
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,8 +26,8 @@ CONTINUED: Final = "~"
 _GUARDS: Final = 2 * len("~0000") + len(CONTINUED)
 """By so much guarding both ends and continuing can lengthen a component."""
 
-_LITERAL: Final = re.compile(r"[A-Za-z0-9._-]")
-_UNIT: Final = re.compile(r"~[0-9A-F]{4}|[A-Za-z0-9._-]")
+_LITERALS: Final = frozenset(string.ascii_letters + string.digits + "._-")
+_RUN: Final = re.compile(r"(?:~[0-9A-F]{4})+|[A-Za-z0-9._-]+")
 _DEVICE: Final = re.compile(
     r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\.|\Z)", re.IGNORECASE
 )
@@ -70,9 +71,11 @@ def id_of_parts(parts: Sequence[str]) -> str:
     """
     name = "".join(part.removesuffix(CONTINUED) for part in parts)
     units = bytearray()
-    for match in _UNIT.finditer(name):
-        unit = match[0]
-        units += bytes.fromhex(unit[1:]) if len(unit) > 1 else b"\0" + unit.encode()
+    for run in _RUN.findall(name):
+        if run.startswith("~"):
+            units += bytes.fromhex(run.replace("~", ""))
+        else:
+            units += run.encode("utf-16-be")
     session_id = units.decode("utf-16-be", "surrogatepass")
     # What was skipped, or is written in another way than ours, shows here.
     if not session_id or id_parts(session_id) != list(parts):
@@ -83,10 +86,12 @@ def id_of_parts(parts: Sequence[str]) -> str:
 def _units(session_id: str) -> list[str]:
     if not session_id:
         raise ValueError("a session id must not be empty")
+    if _LITERALS.issuperset(session_id):  # as most ids are
+        return list(session_id)
     return [
         unit
         for char in session_id
-        for unit in ([char] if _LITERAL.match(char) else _escaped(char))
+        for unit in ([char] if char in _LITERALS else _escaped(char))
     ]
 
 

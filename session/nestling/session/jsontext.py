@@ -34,6 +34,10 @@ _SNIPPET: Final = 20
 # only looks like them, are read by the standard library.
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 
+_DIGITS_TO_0: Final = bytes.maketrans(b"123456789", b"000000000")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_MANY_DIGITS: Final = b"0" * len(str(MAX_SAFE_INTEGER))
+
 
 def loads(text: bytes | str, wraps: int = 0) -> Json:
     """Parse one JSON text.
@@ -54,16 +58,48 @@ def loads(text: bytes | str, wraps: int = 0) -> Json:
     except orjson.JSONDecodeError:
         value = _loads_standard(text)
     else:
-        if _may_hold_long_integer(text):
+        encoded = text.encode("utf-8") if isinstance(text, str) else text
+        if _is_plain(encoded):
+            return value
+        if _LONG_NUMBER.search(encoded) is not None:
             value = _loads_standard(text)
     if _is_scalar_domain_safe(value):
         return value
     return _checked_copy(value, wraps)
 
 
-def _may_hold_long_integer(text: bytes | str) -> bool:
-    encoded = text.encode("utf-8") if isinstance(text, str) else text
-    return _LONG_NUMBER.search(encoded) is not None
+def _is_plain(text: bytes) -> bool:
+    """Tell by its bytes that a JSON text is in the domain, or that it must be checked.
+
+    No integer is too long where no run of digits is. Nothing is -0 where no "-0" stands
+    nor a negative exponent, which may have come to it. All else orjson refuses. It is fine to find such things in
+    strings: to look at every value then takes longer than to parse them, and no more.
+    """
+    with_zeros = text.translate(_DIGITS_TO_0)
+    return (
+        b"-0" not in text
+        and _MANY_DIGITS not in with_zeros
+        and b"0e-" not in with_zeros
+        and b"0E-" not in with_zeros
+        and _is_shallow(text)
+    )
+
+
+def _is_shallow(text: bytes) -> bool:
+    """Tell by its brackets that a JSON text is nested within ``MAX_DEPTH``.
+
+    They are peeled off from the innermost ones, at most two levels at a time. Some in a
+    string may be left over; then nothing is told.
+    """
+    if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
+        return True
+    brackets = text.translate(None, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH // 2):
+        size = len(brackets)
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(brackets) == size:
+            break
+    return not brackets
 
 
 def _loads_standard(text: bytes | str) -> Json:

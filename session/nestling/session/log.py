@@ -9,7 +9,7 @@ from nestling.session.digest import PrefixDigest
 from nestling.session.errors import AppendError, JsonDomainError, SeedError
 from nestling.session.event import Event, event_from_content
 from nestling.session.jsontext import JsonObject, check, is_safe_int
-from nestling.session.packing import is_packed
+from nestling.session.packing import is_packed_type
 from nestling.session.shape import check_shape
 from nestling.session.surface import Surface
 from nestling.session.turns import TurnTracker
@@ -88,7 +88,7 @@ class SessionLog:
 
 def check_envelope(event: Event) -> None:
     """Refuse what no reader of the log's file would take back."""
-    if not isinstance(event.type, str) or is_packed({"type": event.type}):
+    if not isinstance(event.type, str) or is_packed_type(event.type):
         raise AppendError(f"an event cannot have the type {event.type!r}")
     if not is_safe_int(event.time):
         raise AppendError(

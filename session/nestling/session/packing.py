@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
@@ -43,10 +43,27 @@ _TAGS: Final = (
 _BY_ROW: Final = {tag.row_type: tag for tag in _TAGS}
 _BY_CHUNK: Final = {tag.chunk_type: tag for tag in _TAGS}
 
+_RunKey: TypeAlias = tuple[Json, ...]
+_NUMBERS: Final = frozenset({int, float})
+_DATA_KEYS: Final = frozenset({"turn", "step", "chunk"})
+_CHUNK_KEYS: Final = {
+    "texts": ({"type", "index", "text"},),
+    "args": (
+        {"type", "index", "id", "argumentsDelta"},
+        {"type", "index", "id", "name", "argumentsDelta"},
+    ),
+}
+"""Which keys a delta that can be packed has, by its tag's members."""
+
 
 def is_packed(row: JsonObject) -> bool:
     """Tell whether a row of a file is a packed one."""
     return row.get("type") in _BY_ROW
+
+
+def is_packed_type(kind: str) -> bool:
+    """Tell whether a packed row is called that, so that no event can be."""
+    return kind in _BY_ROW
 
 
 # --- unpacking -----------------------------------------------------------------
@@ -138,17 +155,19 @@ def _members(
 def pack(events: Iterable[Event]) -> Iterator[JsonObject]:
     """Yield the rows of one append batch, with runs of deltas packed."""
     run: list[Event] = []
+    key: _RunKey | None = None
     for event in events:
-        if run and _continues(run[-1], event):
+        found = _run_key(event)
+        if key is not None and key == found and _follows(run[-1], event):
             run.append(event)
             continue
-        yield from _rows(run)
-        run = [event]
-    yield from _rows(run)
+        yield from _rows(run, key)
+        run, key = [event], found
+    yield from _rows(run, key)
 
 
-def _rows(run: list[Event]) -> Iterator[JsonObject]:
-    if len(run) < MIN_RUN or not _is_packable(run[0]):
+def _rows(run: list[Event], key: _RunKey | None) -> Iterator[JsonObject]:
+    if len(run) < MIN_RUN or key is None:
         yield from (event.row() for event in run)
         return
     first = run[0].data["chunk"]
@@ -164,43 +183,37 @@ def _rows(run: list[Event]) -> Iterator[JsonObject]:
     yield {"type": tag.row_type, "seq0": run[0].seq, "time0": run[0].time, "data": data}
 
 
-def _continues(last: Event, event: Event) -> bool:
-    return (
-        _is_packable(last)
-        and _is_packable(event)
-        and _run_key(last) == _run_key(event)
-        and event.seq == last.seq + 1
-        and abs(event.time - last.time) <= MAX_SAFE_INTEGER
-    )
+def _follows(last: Event, event: Event) -> bool:
+    is_next = event.seq == last.seq + 1
+    return is_next and abs(event.time - last.time) <= MAX_SAFE_INTEGER
 
 
-def _run_key(event: Event) -> tuple[Json, ...]:
-    chunk = event.data["chunk"]
-    place = (event.data["turn"], event.data["step"], chunk["index"])
-    # The types matter: 1 == 1.0 == True in Python, but they are not the same JSON.
-    kinds = tuple(type(part) for part in place)
-    return (chunk["type"], *place, *kinds, chunk.get("id"), chunk.get("name"))
+def _run_key(event: Event) -> _RunKey | None:
+    """Return what all events of a row have in common; None if this fits in no row.
 
-
-def _is_packable(event: Event) -> bool:
-    if event.type != "assistant/chunk" or event.surface_fields():
-        return False
+    Every event that is stored comes by here, so nothing is built that is not needed.
+    """
     data = event.data
-    if type(data) is not dict or data.keys() != {"turn", "step", "chunk"}:
-        return False
-    chunk = data["chunk"]
+    if (
+        event.type != "assistant/chunk"
+        or event.surface_op is not None
+        or event.source_event_seqs is not None
+        or event.ignorable
+        or type(data) is not dict
+        or data.keys() != _DATA_KEYS
+    ):
+        return None
+    turn, step, chunk = data["turn"], data["step"], data["chunk"]
     if type(chunk) is not dict or type(chunk.get("type")) is not str:
-        return False
+        return None
     tag = _BY_CHUNK.get(chunk["type"])
-    if tag is None:
-        return False
-    required = {"type", "index", tag.text_key}
-    required |= {"id"} if tag.members == "args" else set()
-    optional = {"name"} if tag.members == "args" else set()
-    if not required <= chunk.keys() <= required | optional:
-        return False
-    strings = chunk.keys() & {"id", "name", tag.text_key}
-    numbers = (data["turn"], data["step"], chunk["index"])
-    return all(type(chunk[key]) is str for key in strings) and all(
-        type(number) in (int, float) for number in numbers
-    )
+    if tag is None or chunk.keys() not in _CHUNK_KEYS[tag.members]:
+        return None
+    index, call_id, name = chunk["index"], chunk.get("id", ""), chunk.get("name", "")
+    # The types matter: 1 == 1.0 == True in Python, but they are not the same JSON.
+    kinds = type(turn), type(step), type(index)
+    if not _NUMBERS.issuperset(kinds):
+        return None
+    if not type(chunk[tag.text_key]) is type(call_id) is type(name) is str:
+        return None
+    return (tag, turn, step, index, kinds, call_id, name if "name" in chunk else None)

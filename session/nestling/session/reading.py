@@ -129,9 +129,9 @@ def events_from_row(row: JsonObject, next_seq: int) -> list[Event]:
 
 
 def _event(row: JsonObject, next_seq: int) -> Event:
-    extra = row.keys() - ROW_KEYS
-    if extra:
-        raise UnreadableError(f"unexpected key {min(extra)!r} in {row['type']}")
+    if not row.keys() <= ROW_KEYS:
+        extra = min(row.keys() - ROW_KEYS)
+        raise UnreadableError(f"unexpected key {extra!r} in {row['type']}")
     if "data" not in row:
         raise UnreadableError(f"{row['type']} has no data")
     seq, time = row.get("seq", next_seq), row.get("time", 0)

@@ -15,7 +15,7 @@ from nestling.session.errors import JsonDomainError, StoreError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header, header_from_row
 from nestling.session.jsontext import Json, JsonObject, dumps, is_int0, loads, shown
-from nestling.session.packing import is_packed
+from nestling.session.packing import is_packed_type
 from nestling.session.reading import events_from_row
 from nestling.session.torn_tail import Row, placed
 
@@ -150,7 +150,7 @@ def event_rows(
     for seq, event in enumerate(events, start=next_seq):
         if event.seq != seq:
             raise StoreError(f"found an event of seq {event.seq}, expected {seq}")
-        if is_packed({"type": event.type}):
+        if is_packed_type(event.type):
             raise StoreError(
                 f"event {seq} has the type {event.type}, the name of a packed row"
             )

@@ -135,12 +135,10 @@ class SessionStore:
         """
         header = checked_header(header)
         with self._lock:
-            self._require_open()
-            if header.id in self._writing:
-                raise self._exists(header.id)
+            self.require_new(header.id)
             self._leases.take(header.id)
             try:
-                if self._is_stored(header.id):
+                if self._is_stored(header.id):  # by whoever had the lease until now
                     raise self._exists(header.id)
             except BaseException:
                 self._leases.release(header.id)

@@ -27,3 +27,12 @@ async def child(turn: Turn) -> None:
     """Say where it comes from, and what the model says."""
     turn.append(repr((turn.origin, turn.description, turn.options)))
     await turn.stream(model=MODEL)
+
+
+@tool
+def large(size: int) -> str:
+    """Return a text of that many characters."""
+    return "x" * size
+
+
+collector = Agent(model=MODEL, tools=[large])
