@@ -21,6 +21,7 @@ from support.processes import (
     have_ended,
     needs_linux,
     pidfds,
+    state_of,
 )
 
 pytestmark = needs_linux
@@ -46,7 +47,12 @@ time.sleep(600)
 
 
 def _guardians() -> list[int]:
-    return [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+    children = children_of(os.getpid())
+    for pid in children:
+        # A program that was started an instant ago has no environment to be read yet.
+        while state_of(pid) != "Z" and not Path(f"/proc/{pid}/environ").read_bytes():
+            pass
+    return [pid for pid in children if is_guardian(pid)]
 
 
 @contextmanager
