@@ -359,3 +359,24 @@ def test_where_the_kills_stand() -> None:
     assert plan.stops.kills == (KillAt(length, 2), KillAt(again, 2))
     events: list[Event] = list(plan.recorded)
     assert events[length].type == "tool/result"
+
+
+def test_a_child_that_went_on_after_its_parent_had_heard_of_it_is_refused() -> None:
+    root = root_with_turn()
+    (child,) = delegating(root, spawn_call("a", "One."))
+    root.returns(finished(child))
+    root.end()
+    goes_on(child, "More.")
+    (problem,) = hindrances(scenario_of(Tree(root)))
+    assert (problem.kind, problem.path) == ("not-supported", "/t1s1b0")
+    assert "it went on by itself after that" in problem.message
+
+
+def test_a_child_of_several_turns_is_told_of_in_the_end() -> None:
+    root = root_with_turn()
+    (child,) = delegating(root, spawn_call("a", "One."))
+    finished(child)
+    goes_on(child, "done")
+    root.returns(child)
+    root.end()
+    check(Tree(root))
