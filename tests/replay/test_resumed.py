@@ -308,6 +308,12 @@ def test_a_child_is_told_of_by_its_parents_repair(
         if event.type == "tool/result"
     )
     assert other["error"]["code"] == "TOOL_OUTCOME_UNKNOWN"
+    first = next(
+        event.seq
+        for event in scenario.root.recording.events
+        if event.type == "tool/result"
+    )
+    assert make_plan(scenario.root).stops.kills[0].length == first
     code = result.get("error", {}).get("code")
     assert code == (None if end in (finished, aborted) else "SUBAGENT_INTERRUPTED")
 
