@@ -8,6 +8,7 @@ from nestling.harness.crashes import is_closing_result
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.session.delegation import delegation_result
+from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import outcome
 from nestling.session.spawn_path import child_path
@@ -22,8 +23,9 @@ def hindrances(scenario: Scenario) -> list[Problem]:
     unsupported = [
         Problem("not-supported", session.path, f"{session.recording.name}: {message}")
         for session in scenario.sessions
-        for message in (*_unsupported(session), *_went_on(scenario, session))
+        for message in _unsupported(session)
     ]
+    unsupported += [Problem("not-supported", *each) for each in _went_on(scenario)]
     return unsupported + list(_missing_children(scenario))
 
 
@@ -61,30 +63,45 @@ def _open_end(session: RecordedSession) -> Iterator[str]:
         )
 
 
-def _went_on(scenario: Scenario, child: RecordedSession) -> Iterator[str]:
-    """Tell of a child of ours that did more after its parent had heard of it.
+def _went_on(scenario: Scenario) -> Iterator[tuple[str | None, str]]:
+    """Tell of children of ours that did more after their parents had heard of them.
 
-    Somebody resumed it by its id. Nothing says when that was.
+    Somebody resumed them by their ids. Nothing says when that was.
     """
-    delegation, parent = child.delegation, scenario.by_path.get(child.parent_path or "")
-    if delegation is None or parent is None or child.is_foreign:
-        return
-    by, own = delegation.spawned_by, child.own_events
-    for call in parent.tool_calls:
-        is_its = (call.turn, call.step, call.block) == (by.turn, by.step, by.block)
-        if not is_its or call.context is None or call.result_seq is None:
+    for parent in scenario.sessions:
+        children = scenario.children(parent)
+        if not children or parent.path is None:
             continue
-        result = parent.recording.events[call.result_seq]
-        if is_closing_result(result):
-            continue  # then its parent had died, and what it did since was before
-        ends = [n for n, e in enumerate(own, start=1) if e.type == "turn/end"]
-        block = result.data["message"]["content"][0]
-        told = [n for n in ends if _says(block, delegation_result(outcome(own[:n])))]
-        if told and told[-1] != ends[-1]:
-            yield (
-                f"its parent was told what it had come to by event "
-                f"{own[told[-1] - 1].seq}, and it went on by itself after that"
-            )
+        calls = {(c.turn, c.step, c.block): c for c in parent.tool_calls}
+        for child in children:
+            if child.delegation is None or child.is_foreign:
+                continue
+            by = child.delegation.spawned_by
+            call = None if by.block is None else calls.get((by.turn, by.step, by.block))
+            if call is None or call.context is None or call.result_seq is None:
+                continue
+            result = parent.recording.events[call.result_seq]
+            # A repair's was told to nobody that lived: it may be older than the rest.
+            seq = None if is_closing_result(result) else _told_at(child, result)
+            if seq is not None:
+                yield (
+                    child.path,
+                    f"{child.recording.name}: its parent was told what it had come "
+                    f"to by event {seq}, and it went on by itself after that",
+                )
+
+
+def _told_at(child: RecordedSession, result: Event) -> int | None:
+    """Return which end of a turn, not its last, a child's parent was told of."""
+    own = child.own_events
+    block = result.data["message"]["content"][0]
+    ends = [n for n, event in enumerate(own, start=1) if event.type == "turn/end"]
+    if len(ends) < 2 or _says(block, delegation_result(outcome(own))):
+        return None
+    for end in reversed(ends[:-1]):
+        if _says(block, delegation_result(outcome(own[:end]))):
+            return own[end - 1].seq
+    return None
 
 
 def _says(block: JsonObject, result: JsonObject) -> bool:
