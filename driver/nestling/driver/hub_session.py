@@ -15,7 +15,7 @@ from nestling.session.boundary import own_events
 from nestling.session.errors import WireError
 from nestling.session.header import Header
 from nestling.session.log import SessionLog
-from nestling.session.outcome import Outcome, outcome
+from nestling.session.outcome import Outcome, last_turn, outcome
 from nestling.wire.messages import Delegate
 
 MOST_WAITING: Final = 10_000
@@ -146,8 +146,12 @@ class HubSession:
         return None if self.parentage is None else self.parentage.parent
 
     def outcome(self) -> Outcome:
-        """Return what the session has come to so far."""
-        return outcome(own_events(self.log.events, self.seed_length))
+        """Return what the session has come to so far.
+
+        Of one that is told one thing after the other it is what came of the last one.
+        """
+        own = own_events(self.log.events, self.seed_length)
+        return outcome(last_turn(own) if self.creation.is_open else own)
 
     def when_asked(
         self,
