@@ -16,7 +16,7 @@ from nestling.session.errors import WireError
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
-from nestling.session.outcome import Outcome, outcome
+from nestling.session.outcome import Outcome, last_turn, outcome
 from nestling.wire.messages import Delegate, ToWorker
 
 MOST_WAITING: Final = 10_000
@@ -243,10 +243,8 @@ class HubSession:
         return self.has_result or 0 < self.begun <= self.turns_ended
 
     def outcome(self) -> Outcome:
-        """Return what the session has come to so far."""
-        if self.never_began:
-            return Outcome("aborted", [])
-        return outcome(own_events(self.log.events, self.seed_length))
+from nestling.session.outcome import Outcome, last_turn, outcome
+from nestling.wire.messages import Delegate, ToWorker
 
     def when_asked(
         self,
