@@ -1,7 +1,8 @@
 """Runs examples while processes die and stop, models dawdle and disks fail.
 
 Usage: ``python scripts/chaos.py [EXAMPLE …] [--count N] [--seed S] [--run K]
-[--launcher template|exec|both] [--store memory|jsonl|sqlite|any] [--json]``.
+[--launcher template|exec|both] [--store memory|jsonl|sqlite|any] [--faults KIND,…]
+[--json]``.
 
 Each run is one example, by chance live (its own agent, its scripted model, a driver) or
 as a replay with its agent or as a tape, and by chance meets no fault, one, or several
@@ -29,6 +30,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
@@ -155,13 +157,19 @@ def settings(seed: str, first: int, launchers: str, stores: str) -> tuple[Settin
     return Setting(launcher, store), chance.choice((1, 2, 5, MOST_RUNS))
 
 
-def planned(seed: str, number: int, examples: Sequence[Example], at: Setting) -> Plan:
+def planned(
+    seed: str,
+    number: int,
+    examples: Sequence[Example],
+    among: Sequence[str],
+    at: Setting,
+) -> Plan:
     """Choose what happens in a run."""
     chance = random.Random(f"{seed}/{number}")
     example, mode = chance.choice(examples), chance.choice(MODES)
     kinds = [
         kind
-        for kind in KINDS
+        for kind in among
         if (mode == "live" or kind not in LIVE_ONLY)
         and (at.launcher == "template" or kind not in TEMPLATE_ONLY)
         and (at.store != "memory" or kind != "disk-full")
@@ -176,12 +184,14 @@ class Ended(NamedTuple):
     Attributes:
         says_so: whether it says itself that something went wrong.
         problems: what is wrong with how it ended.
+        reported: the sessions that a replay has stopped because they differed.
     """
 
     logs: Logs
     root_id: str
     says_so: bool
     problems: list[str]
+    reported: AbstractSet[str] = frozenset()
 
 
 COUNTED: Final = (
@@ -319,7 +329,9 @@ async def replayed(at: Theatre, plan: Plan, scene: Scene) -> Ended:
     report = await replay(scenario, BOUNDS, at.launcher, cast=the_cast)
     found = misrouted_replay(report.logs, scenario)
     problems = [f"misrouted: {each}" for each in found]
-    return Ended(report.logs, scenario.root.id, bool(report.problems), problems)
+    reported = {p.path for p in report.problems if p.path and p.kind != "worker-lost"}
+    says_so = bool(report.problems)
+    return Ended(report.logs, scenario.root.id, says_so, problems, reported)
 
 
 async def played(at: Theatre, plan: Plan, scene: Scene) -> tuple[list[str], Ended]:
@@ -329,7 +341,8 @@ async def played(at: Theatre, plan: Plan, scene: Scene) -> tuple[list[str], Ende
     ended = await act(at, plan, scene)
     problems = ended.problems
     problems += [f"lie: {each}" for each in log_problems(ended.logs)]
-    problems += [f"lie: {each}" for each in result_problems(ended.logs, scene.told)]
+    found = result_problems(ended.logs, scene.told, ended.reported)
+    problems += [f"lie: {each}" for each in found]
     return problems, ended
 
 
@@ -351,8 +364,11 @@ def judged(plan: Plan, scene: Scene, ended: Ended, totals: Totals) -> list[str]:
 class Company:
     """Carries out runs, one after the other."""
 
-    def __init__(self, box: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, box: Path, say: Callable[[str], None], *, is_verbose: bool
+    ) -> None:
         self.totals = Totals()
+        self._is_verbose = is_verbose
         self._left = Leftovers(box)
         self._say = say
 
@@ -401,7 +417,10 @@ class Company:
             problems.append(f"a cancel was acknowledged after {scene.slowest:.1f} s")
         self._score(plan, scene, took)
         struck = ", ".join(map(str, scene.struck)) or "nothing"
-        what = f"{plan}, {at.setting}, {took:.1f} s, struck: {struck}"
+        moments = f"{scene.moments} moments"
+        what = f"{plan}, {at.setting}, {took:.1f} s, {moments}, struck: {struck}"
+        if self._is_verbose:
+            print(what, file=sys.stderr, flush=True)
         self._count(plan, what, problems)
 
     def _measure(self, ended: Ended) -> None:
@@ -441,11 +460,15 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--run", type=int, help="only this one of the seed's runs")
     parser.add_argument("--launcher", choices=(*LAUNCHERS, "both"), default="template")
     parser.add_argument("--store", choices=(*STORES, "any"), default="any")
+    parser.add_argument("--faults", help=f"only these: {', '.join(KINDS)}")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="say what is run")
     told = parser.parse_args(arguments)
     if not set(told.examples) <= set(NAMES):
         parser.error(f"examples are {', '.join(NAMES)}")
+    told.faults = told.faults.split(",") if told.faults else list(KINDS)
+    if not set(told.faults) <= KINDS.keys():
+        parser.error(f"faults are {', '.join(KINDS)}")
     return told
 
 
@@ -462,10 +485,7 @@ async def perform(told: argparse.Namespace, company: Company) -> None:
                 first += length
                 continue
             numbers = range(told.run, told.run + 1)
-        plans = [planned(told.seed, n, examples, setting) for n in numbers]
-        if told.verbose:
-            for plan in plans:
-                print(plan, setting, file=sys.stderr, flush=True)
+        plans = [planned(told.seed, n, examples, told.faults, setting) for n in numbers]
         await company.season(setting, plans)
         if told.run is not None:
             return
@@ -483,7 +503,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         print(text, file=sys.stderr if told.json else sys.stdout, flush=True)
 
-    company = Company(box, say)
+    company = Company(box, say, is_verbose=told.verbose)
     try:
         anyio.run(perform, told, company)
     finally:

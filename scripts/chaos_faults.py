@@ -119,7 +119,7 @@ class Fault(NamedTuple):
 
 def drawn(chance: random.Random, kinds: Sequence[str], moments: int) -> list[Fault]:
     """Draw the faults of one run: none, one, or several at once."""
-    count = chance.choice((0, 1, 1, 1, 1, 2, 2, 3))
+    count = chance.choice((0, 1, 1, 1, 1, 2, 2, 3)) if kinds else 0
     faults = []
     for _ in range(count):
         kind = chance.choices(kinds, [KINDS[kind] for kind in kinds])[0]
