@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -24,12 +26,13 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The page's modules, in the files that it names."""
-    agent, run, stream, panel, model = blocks("python")
+    agent, run, stream, panel, model, conftest = blocks("python")
     files = {
         "harbour.py": agent + panel,
         "model.py": model,
         "stream.py": stream,
         "program.py": stream + run,
+        "conftest.py": conftest,
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -89,3 +92,11 @@ async def test_a_loop_of_ones_own(folder: Path) -> None:
         "/t1s0kfor",
         "/t1s0kagainst",
     }
+
+
+def test_the_fixture(folder: Path) -> None:
+    (folder / "test_it.py").write_text("def test_nothing() -> None: pass\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."]
+    result = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    assert b"1 passed" in result.stdout, result.stdout
+    assert result.returncode == 0

@@ -21,15 +21,18 @@ from support.processes import (
     have_ended,
     needs_linux,
     pidfds,
+    state_of,
 )
 
 pytestmark = needs_linux
 
 DRIVER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from nestling.driver.guardian_io import GUARDIAN
 from nestling.driver.traces_io import MARK, new_mark
 GUARDIAN.hold(sys.argv[1])
+if sys.argv[2] == "stopped":
+    os.kill(GUARDIAN._process.pid, signal.SIGSTOP)
 env = {**os.environ, MARK: new_mark()}
 log = open(sys.argv[1] + "w0.log", "wb")
 marked = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
@@ -44,7 +47,12 @@ time.sleep(600)
 
 
 def _guardians() -> list[int]:
-    return [pid for pid in children_of(os.getpid()) if is_guardian(pid)]
+    children = children_of(os.getpid())
+    for pid in children:
+        # A program that was started an instant ago has no environment to be read yet.
+        while state_of(pid) != "Z" and not Path(f"/proc/{pid}/environ").read_bytes():
+            pass
+    return [pid for pid in children if is_guardian(pid)]
 
 
 @contextmanager
@@ -97,21 +105,24 @@ def _ignores(pid: int, number: int) -> bool:
     return bool(int(status.partition("SigIgn:")[2].split()[0], 16) & 1 << number - 1)
 
 
-@pytest.mark.parametrize("is_up", [False, True])
-def test_its_driver_is_killed(tmp_path: Path, is_up: bool) -> None:
+@pytest.mark.parametrize("guardian_is", ["stopped", "starting", "up"])
+def test_its_driver_is_killed(tmp_path: Path, guardian_is: str) -> None:
     """Found by their marks or by where they print, though a fork holds the pipe."""
-    command = [sys.executable, "-c", DRIVER, f"{tmp_path}/"]
+    command = [sys.executable, "-c", DRIVER, f"{tmp_path}/", guardian_is]
     environment = environment_with_tests()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as driver:
         assert driver.stdout is not None
         line = Lines(driver.stdout.fileno()).next()
         marked, printing, fork, guardian = map(int, line.split())
         with pidfds(marked, printing, guardian, fork) as fds:
-            while is_up and not _ignores(guardian, signal.SIGHUP):
+            while guardian_is == "up" and not _ignores(guardian, signal.SIGHUP):
                 os.sched_yield()
-            if is_up:  # as at a logout: it stays
+            if guardian_is == "up":  # as at a logout: it stays
                 os.kill(guardian, signal.SIGTERM)
             driver.kill()
+            driver.wait()
+            if guardian_is == "stopped":  # before it could look for its driver
+                os.kill(guardian, signal.SIGCONT)
             assert have_ended(fds[:3], 2.0)
             assert not have_ended(fds[3:], 0.0)
             os.kill(fork, signal.SIGKILL)

@@ -132,7 +132,7 @@ def test_one_that_was_removed_just_before(
         real(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    assert sweep([str(places)]) == []
+    assert list(abandoned([str(places)])) == []
 
 
 def test_one_that_cannot_be_removed_is_found_again(

@@ -330,6 +330,51 @@ async def test_descriptors_are_left_for_those_that_start(
     assert counts == [20, 24, 28, 29, 28]
 
 
+# --- what it leaves behind --------------------------------------------------------
+
+
+async def test_an_end_is_told_when_nothing_is_left(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, looks = Ended(1), iter((False, False, True))
+    monkeypatch.setattr(workers_io, "LOOK", 0.001)
+    monkeypatch.setattr(process, "sweep", lambda: next(looks))
+    assert (await Watch(run, process).exit()).code == 1
+    assert list(looks) == []
+
+
+async def test_what_cannot_be_ended_is_waited_for_within_bounds(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Ended(1)
+    monkeypatch.setattr(workers_io, "SWEEP", 0.01)
+    monkeypatch.setattr(process, "sweep", lambda: False)
+    assert (await Watch(run, process).exit()).code == 1
+
+
+async def test_one_that_said_goodbye_has_left_nothing(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look costs milliseconds, for each of many."""
+    process = Ended(0)
+    monkeypatch.setattr(process, "sweep", lambda: pytest.fail("it was looked for"))
+    watch = Watch(run, process)
+    watch.launcher.waits = True
+    watch.workers.start("w0")
+    watch.workers.heard_from("w0", was_last=True)
+    watch.launcher.on_started(process)
+    async with asyncio.timeout(20):
+        assert await watch.exits.get() == ("w0", Exit(0, None))
+
+
+async def test_one_that_is_gone_while_it_is_swept(run: RunDirectory) -> None:
+    watch = Watch(run, Ended(1))
+    watch.workers._sweep("w0", 0.0)
+    for rung in ("hang_up", "terminate", "kill", "dump"):
+        getattr(watch.workers, rung)("w0")
+    assert watch.exits.empty()
+
+
 # --- the wrong peer ---------------------------------------------------------------
 
 

@@ -178,6 +178,7 @@ async def test_what_it_leaves_behind_is_gone(
                 process.kill()
             exit = await bench.exit_of(process)
             assert exit.code == {"well": 0, "badly": 1, "never": None}[end]
+            assert exit.swept == (end == "badly") or end == "never"
             assert have_ended(fds, 1.0)  # it was killed: that takes a moment
 
 

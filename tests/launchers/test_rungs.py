@@ -102,6 +102,7 @@ async def test_one_that_is_hung_up_ends_what_it_has_started(
     launcher: str, told: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_NESTLING_END", "loop")
+    monkeypatch.setenv("LC_NESTLING_TRACELESS", "1")
     async with ladder(launcher, "litter") as made:
         pid = await made.start()
         left = map(int, told.until("left ").split())
@@ -119,6 +120,7 @@ async def test_one_that_is_stuck_and_all_that_it_has_started(
 ) -> None:
     """Nothing of it is there any more when its end is told."""
     monkeypatch.setenv("LC_NESTLING_END", "stuck")
+    monkeypatch.setenv("LC_NESTLING_TRACELESS", "1")
     async with ladder(launcher, "litter") as made:
         pid = await made.start()
         left = map(int, told.until("left ").split())

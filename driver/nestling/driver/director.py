@@ -39,6 +39,7 @@ _SECONDS = (
     "stream_idle_timeout",
     "turn_timeout",
     "tool_timeout",
+    "restart_window",
 )
 
 
@@ -55,6 +56,9 @@ class Limits(NamedTuple):
         stream_idle_timeout: seconds until its next one must.
         turn_timeout: seconds that a turn may take; then it is cancelled.
         tool_timeout: seconds that a tool may take; then its result is an error.
+        restarts: so often a session whose worker died goes on in a new one, and is told
+            again what it had not finished. Never by default: tools have side effects.
+        restart_window: seconds; older restarts do not count.
     """
 
     max_depth: int = DEFAULT_MAX_DEPTH
@@ -65,6 +69,8 @@ class Limits(NamedTuple):
     stream_idle_timeout: float = DEFAULT_STREAM_IDLE_TIMEOUT
     turn_timeout: float = inf
     tool_timeout: float = inf
+    restarts: int = 0
+    restart_window: float = 60.0
 
     @property
     def tool_seconds(self) -> float | None:
@@ -77,7 +83,7 @@ class Limits(NamedTuple):
         Raises:
             ValueError: naming the one that makes no sense.
         """
-        for name, least in (("max_depth", 0), ("starting", 1)):
+        for name, least in (("max_depth", 0), ("starting", 1), ("restarts", 0)):
             found = getattr(self, name)
             if not is_int0(found) or found < least:
                 raise ValueError(f"{name} must be at least {least}, found {found!r}")
@@ -295,10 +301,12 @@ class Loss(NamedTuple):
     Attributes:
         exit: how its process ended.
         calls: the tool calls that its open turn has left without results.
+        has_begun: whether its log holds an event of its own.
     """
 
     exit: Exit
     calls: Sequence[OpenCall]
+    has_begun: bool = True
 
 
 class Resume(NamedTuple):
@@ -306,9 +314,11 @@ class Resume(NamedTuple):
 
     Attributes:
         brief: what its agent is told; None for what it was told before.
+        is_told_again: what it was told last, and did not finish, begins its next turn.
     """
 
     brief: bytes | None = None
+    is_told_again: bool = False
 
 
 _NO_RESULTS: Final[Mapping[OpenCall, JsonObject]] = MappingProxyType({})

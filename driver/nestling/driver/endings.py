@@ -144,7 +144,8 @@ class Endings:
             diagnostic, last = why.removeprefix("failed: "), ""
         lost = Lost()
         if session.ended_by == "death" and not session.has_lost_store:
-            loss = Loss(exit, open_calls(session.log.events))
+            has_begun = len(session.log) > session.seed_length
+            loss = Loss(exit, open_calls(session.log.events), has_begun)
             lost = self._tree.director.on_lost(session.id, loss)
         if session.ended_by != "director":  # what it stops, it stops alone
             self._end_children(session, is_orderly=lost.is_orderly)
@@ -198,7 +199,7 @@ class Endings:
             stop = self._tree.director.on_events(session.id, death.closing)
             if stop is None:
                 self._tree.progress += 1
-                self._tree.resume(session, resume.brief)
+                self._tree.resume(session, resume)
                 return
             session.ended_by = "director"
             death = death._replace(diagnostic=f"it was stopped: {stop.reason}")

@@ -80,4 +80,6 @@ class Exit(NamedTuple):
         how = f"exit code {self.code}" if self.signal is None else self.signal
         if self.code is None and self.signal is None:
             how = self.cause or "not started"
+        if self.unkillable:
+            how = f"{how}, {UNKILLABLE}: {', '.join(self.unkillable)}"
         return f"{how}: {self.stderr_tail}" if self.stderr_tail else how

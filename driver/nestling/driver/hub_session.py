@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from nestling.driver.director import CancelAt, Creation, EndedBy, KillAt
+from nestling.driver.director import CancelAt, Creation, EndedBy, KillAt, Prompt
 from nestling.driver.exits import Exit
 from nestling.driver.open_step import OpenStep
 from nestling.driver.streams import OpenCall
@@ -105,6 +105,7 @@ class HubSession:
         cancelling: the cancel of its open turn, until that has ended.
         climb: where its worker stands on the ladder, if it is to be ended.
         never_began: whether it was cancelled before its first turn.
+        told: what it was told last.
         begun: how many prompts its worker was sent.
         turns_ended: how many turns its log has seen the end of since it was created.
         turn_began: when its open turn began, in monotonic seconds.
@@ -152,6 +153,7 @@ class HubSession:
         self._await_worker()
         self.prompts = deque(creation.prompts)
         self.prompted = 0
+        self.told: Prompt | None = None
         self.is_open = creation.is_open
 
     def _await_worker(self) -> None:

@@ -17,10 +17,12 @@ from nestling.driver.director import (
     Lost,
     Prompt,
     Real,
+    Resume,
     Run,
     Settlement,
     ToolRequest,
 )
+from nestling.driver.exits import UNKILLABLE
 from nestling.session.event import Event
 from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject
@@ -85,6 +87,7 @@ class LiveDirector:
         self._clock = clock
         self._watcher = watcher
         self._path_of = {root.header.id: ROOT}
+        self._restarted: dict[str, list[int]] = {}
 
     # --- creating ----------------------------------------------------------------
 
@@ -143,8 +146,24 @@ class LiveDirector:
         """Learn of a worker that could not go on; its settlement tells, too."""
 
     def on_lost(self, session_id: str, loss: Loss) -> Lost:
-        """Let a session end with its worker, and those below it be cancelled."""
-        return Lost(is_orderly=True)
+        """Let a session end with its worker, or restart it; cancel those below it.
+
+        One that never came to its first event, or that could not be ended, is not
+        started again: the next time would be no better.
+        """
+        may_again = loss.has_begun and loss.exit.cause != UNKILLABLE
+        if not may_again or loss.exit.unkillable or not self._restarts(session_id):
+            return Lost(is_orderly=True)
+        return Lost(resume=Resume(is_told_again=True), is_orderly=True)
+
+    def _restarts(self, session_id: str) -> bool:
+        """Tell whether a session may be restarted now, and count it."""
+        now, window = self._clock(), self.limits.restart_window * 1000
+        recent = [at for at in self._restarted.get(session_id, ()) if now - at < window]
+        if len(recent) >= self.limits.restarts:
+            return False
+        self._restarted[session_id] = [*recent, now]
+        return True
 
     def on_settled(self, session_id: str, settlement: Settlement) -> None:
         """Pass on how a session ended; a parent is told what its child came to."""

@@ -42,7 +42,8 @@ class Prompts:
     def prompt_next(self, session: HubSession) -> None:
         """Begin a session's next turn, if it is told one."""
         if session.prompts:
-            body = dumps(list(session.prompts.popleft()))
+            session.told = session.prompts.popleft()
+            body = dumps(list(session.told))
             session.has_result = session.never_began = False
             session.prompted += 1
             session.begun += 1

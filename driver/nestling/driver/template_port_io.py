@@ -47,7 +47,7 @@ WINDOW: Final = 16
 """So many requests are with the template at a time; the others wait here."""
 SWEEP: Final = 2.0
 """Seconds for what the workers of a lost template have left to be gone."""
-LOOK: Final = 0.01
+LOOK: Final = 0.02
 """Seconds between looks at it."""
 LOOKS: Final = 4
 """So often is looked for news of a worker that has ended, before its template counts as

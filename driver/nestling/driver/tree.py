@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from nestling.driver.director import Creation, Director, EndedBy
+from nestling.driver.director import Creation, Director, EndedBy, Resume
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.instructions import (
     Dismiss,
@@ -170,12 +170,15 @@ class Tree:
         self._queue.append(session)
         self.launch_next()
 
-    def resume(self, session: HubSession, brief: bytes | None) -> None:
+    def resume(self, session: HubSession, how: Resume) -> None:
         """Have another worker go on with a session whose worker is gone.
 
         What an earlier worker still says is said under an earlier name.
         """
-        session.renew(brief)
+        session.renew(how.brief)
+        if how.is_told_again and session.told is not None:
+            session.prompts.appendleft(session.told)
+            session.prompted -= 1
         self._by_launch[session.launch] = session
         self.launch(session)
 

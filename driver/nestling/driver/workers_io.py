@@ -38,7 +38,7 @@ POLL: Final = 0.05
 """Seconds between looks at workers that were killed."""
 SWEEP: Final = 2.0
 """Seconds for what a worker has left behind to be gone; then it is named and left."""
-LOOK: Final = 0.005
+LOOK: Final = 0.02
 """Seconds between looks at that."""
 
 

@@ -4,7 +4,7 @@ As a pytest fixture::
 
     @pytest.fixture(autouse=True)
     def leaves_nothing():
-        with nestling.harness.no_leaks():
+        with no_leaks():
             yield
 
 What is looked for: processes that a driver in this process or below it has started, run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 
@@ -74,4 +75,21 @@ async def hears_of_its_call(turn: Turn) -> None:
         await turn.stream(model=MODEL)
     except Exception as error:  # noqa: BLE001 - it is what is looked at
         turn.append(f"{type(error).__name__}: {error}")
+    await turn.stream(model=MODEL)
+
+
+async def dies(turn: Turn) -> None:
+    """Die in as many turns as it is told, then answer."""
+    turn.append(f"turn {turn.number}")
+    await asyncio.sleep(0)
+    if turn.number <= turn.options["times"]:
+        await turn.stream(model=MODEL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    await turn.stream(model=MODEL)
+
+
+async def has_dying_child(turn: Turn) -> None:
+    """Delegate to a child that dies, and say what it came to."""
+    result = await turn.delegate("work", agent=dies, options=turn.options)
+    turn.append(f"{result.stop_reason}: {result.text}")
     await turn.stream(model=MODEL)

@@ -2,7 +2,8 @@
 
 They are: a child in the worker's group, one in a session of its own, one that forked
 twice, one that ignores every signal that can be ignored, and one that is in a session
-of its own and was given an empty environment. Their pids are told, in this order.
+of its own and was given an empty environment. Their pids are told, in this order. With
+``LC_NESTLING_TRACELESS`` there is one more, which prints to nowhere, too.
 
 As ``LC_NESTLING_END`` says it does so when it starts, ``loop``, and then waits for its
 session; or ``stuck``, and then waits for ever; else once it has a session.
@@ -52,6 +53,9 @@ def litter() -> None:
         _stubborn(),
         _started("sleep", "600", start_new_session=True, env={}),
     ]
+    if "LC_NESTLING_TRACELESS" in os.environ:
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        pids.append(_started("sleep", "600", start_new_session=True, env={}, **nowhere))
     tell(f"left {' '.join(map(str, pids))}")
 
 
