@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, watch
+from nestling.driver import Driver, Limits, ladder, watch
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.instructions import Durable, HubEvent
 from nestling.driver.processes_io import process_of
@@ -146,7 +146,8 @@ async def test_between_a_write_and_its_acknowledgement(
     launcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was written stays, though its worker never came to hear of it."""
-    tell, struck = HubLoop._tell, []
+    tell: Any = HubLoop._tell
+    struck: list[HubEvent] = []
 
     def told(self: HubLoop, event: HubEvent) -> None:
         running = self._workers._running.get("w1")
@@ -224,7 +225,7 @@ async def test_in_a_tool(
         for e in run.logs[CHILD].events
         if e.type == "tool/result"
     ]
-    assert codes == ["OUTCOME_UNKNOWN"]
+    assert codes == ["TOOL_OUTCOME_UNKNOWN"]
 
 
 async def test_after_its_last_event(
@@ -248,7 +249,8 @@ async def test_after_its_last_event(
 
 async def ticks(patch: pytest.MonkeyPatch, count: int) -> None:
     """Wait until the hub has looked at its clock so often."""
-    tick, seen, done = HubLoop._tick, [], threading.Event()
+    tick, done = HubLoop._tick, threading.Event()
+    seen: list[int] = []
 
     def ticked(self: HubLoop) -> None:
         tick(self)
@@ -265,6 +267,8 @@ async def test_a_worker_that_is_stopped_for_too_long(
 ) -> None:
     """It is suspected, and ended though it heeds nothing that can be refused."""
     monkeypatch.setattr(watch, "SUSPECTED", 0.5)
+    rungs = tuple(rung._replace(seconds=0.3) for rung in ladder.RUNGS[:-1])
+    monkeypatch.setattr(ladder, "RUNGS", (*rungs, ladder.RUNGS[-1]))
     known = pids(monkeypatch)
 
     async def strike(run: StartedRun) -> None:
@@ -284,7 +288,7 @@ async def test_a_worker_that_is_stopped_for_a_while(
     async def strike(run: StartedRun) -> None:
         await until(run, "assistant/chunk", 2)
         stop(known["w1"])
-        await until(run, "assistant/chunk", 0)  # what it has still to be told of
+        await ticks(monkeypatch, 3)
         os.kill(known["w1"], signal.SIGCONT)
 
     run = await ran(launcher, family(answer), Limits(silence=3.0), strike)
@@ -315,10 +319,10 @@ def test_a_driver_that_is_stopped_suspects_nobody(
         assert len(workers) == 3
         with pidfds(*workers) as theirs:
             stop(driver.pid)
-            assert not have_ended(fds, 4.0), "it is stopped"
+            assert not have_ended(fds, 3.5), "it is stopped"
             driver.send_signal(signal.SIGCONT)
             # Long enough for the bound to pass once more, were they silent.
-            assert not have_ended(fds, 4.0)
+            assert not have_ended(fds, 3.3)
             assert [fd for fd in theirs if have_ended([fd], 0.0)] == []
             driver.kill()
             assert have_ended([*fds, *theirs], 2.0)
@@ -352,7 +356,8 @@ async def test_what_a_tool_has_made_a_daemon_of(
 
         run = await ran(launcher, model, at=strike)
     (pid,) = left
-    assert process_of(pid) is None
+    process = process_of(pid)  # whoever inherits it here may be slow to reap
+    assert process is None or not process.is_alive
     assert run.losses == [] or end == "by SIGKILL"
     check_logs(run)
 
