@@ -152,7 +152,8 @@ def test_what_the_dead_had_asked_for_is_forgotten() -> None:
     peer.begin()
     peer.asks()
     peer.tool()
-    peer.stream()
+    peer.items(9, 1, {"type": "session/title", "data": {}})
+    peer.stream(length=9)
     kit.exited("w0")
     kit.sync()
     assert kit.director.calls == []
@@ -206,6 +207,26 @@ def test_a_session_goes_on_when_nothing_below_it_lives() -> None:
     assert kit.director.settled["/t1s1b0"].ended_by == "abort"
     kit.peer()
     assert not any(isinstance(s.message, Settled) for s in kit.sent("w0.1"))
+
+
+def test_a_resumed_child_shares_its_log_with_no_sibling() -> None:
+    """Though that inherits as many events of their parent."""
+    kit = Kit(resuming("/t2s1b0"))
+    peer = kit.peer()
+    peer.begin()
+    peer.end()
+    peer.begin()
+    peer.asks(2)
+    peer.delegate(0)
+    kit.peer(1).begin()
+    kit.exited("w1")
+    kit.peer(1)
+    peer.delegate(1, "fork")
+    kit.peer(2)
+    resumed, fork = (create_parts(*created(kit, each))[1] for each in ("w1.1", "w2"))
+    assert kit.session(1).given == kit.session(2).given == 4
+    assert b"interrupted" in resumed
+    assert b"interrupted" not in fork
 
 
 def test_a_run_that_is_ended_resumes_nothing() -> None:

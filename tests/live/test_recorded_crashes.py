@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from nestling.driver import Driver, Log
+from nestling.driver import Driver, ExecLauncher, Log
 from nestling.driver.director import KillAt, Stops
 from nestling.driver.launcher_io import Launcher
 from nestling.harness import ScriptedModel
@@ -185,6 +185,24 @@ async def test_a_parent_dies_while_its_children_run(
     assert run.reasons(one) == ["interrupted"]
     assert run.reasons(two) in (["interrupted"], ["completed"], [])
     await check(run, launcher)
+
+
+@pytest.mark.parametrize("name", ["exec", "template"])
+async def test_a_death_is_the_same_each_time(
+    name: str, marks: Path, launcher: Launcher
+) -> None:
+    """A root's and its child's, by both launchers; a tool may take any time."""
+    whole = await stopped("stopped:lead", answers(), Plan(), marks, launcher, ["go"])
+    (path,) = set(whole.logs) - {"/"}
+    child = kill(whole.after("tool/call", path=path))
+    root = Stops(kills=(KillAt(whole.after("tool/call", 3), 1),))
+    plan = Plan({"/": root, path: child})
+    run = await stopped("stopped:lead", answers(), plan, marks, launcher)
+    scenario = check_tape(run, schedules=50)
+    starts = ExecLauncher() if name == "exec" else launcher
+    for cast in (None, run.cast(runs_tools=True)):
+        for _ in range(2 if name == "exec" else 5):
+            await check_processes(scenario, starts, cast)
 
 
 # --- drivers -------------------------------------------------------------------

@@ -308,6 +308,12 @@ def test_a_child_is_told_of_by_its_parents_repair(
         if event.type == "tool/result"
     )
     assert other["error"]["code"] == "TOOL_OUTCOME_UNKNOWN"
+    first = next(
+        event.seq
+        for event in scenario.root.recording.events
+        if event.type == "tool/result"
+    )
+    assert make_plan(scenario.root).stops.kills[0].length == first
     code = result.get("error", {}).get("code")
     assert code == (None if end in (finished, aborted) else "SUBAGENT_INTERRUPTED")
 
@@ -359,3 +365,24 @@ def test_where_the_kills_stand() -> None:
     assert plan.stops.kills == (KillAt(length, 2), KillAt(again, 2))
     events: list[Event] = list(plan.recorded)
     assert events[length].type == "tool/result"
+
+
+def test_a_child_that_went_on_after_its_parent_had_heard_of_it_is_refused() -> None:
+    root = root_with_turn()
+    (child,) = delegating(root, spawn_call("a", "One."))
+    root.returns(finished(child))
+    root.end()
+    goes_on(child, "More.")
+    (problem,) = hindrances(scenario_of(Tree(root)))
+    assert (problem.kind, problem.path) == ("not-supported", "/t1s1b0")
+    assert "it went on by itself after that" in problem.message
+
+
+def test_a_child_of_several_turns_is_told_of_in_the_end() -> None:
+    root = root_with_turn()
+    (child,) = delegating(root, spawn_call("a", "One."))
+    finished(child)
+    goes_on(child, "done")
+    root.returns(child)
+    root.end()
+    check(Tree(root))

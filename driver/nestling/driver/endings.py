@@ -153,7 +153,6 @@ class Endings:
         for event in closing:
             session.log.append_trusted(event)
         session.observed = len(session.log)
-        session.forget_requests()
         self._tree.persist(session)
         death = _Death(diagnostic, last, closing)
         if session.has_lost_store:

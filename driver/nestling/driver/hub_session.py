@@ -185,7 +185,10 @@ class HubSession:
         self.left_open: list[tuple[ToWorker, bytes]] = []
 
     def renew(self, brief: bytes | None) -> None:
-        """Expect another worker, which is given the whole log; no turn is open."""
+        """Expect another worker, which is given the whole log; no turn is open.
+
+        What the one before had asked for is forgotten.
+        """
         if self.exit is not None:
             self.exits.append(self.exit)
         self.launches.append(f"w{self.sid}.{len(self.launches)}")
@@ -218,10 +221,6 @@ class HubSession:
     def is_alone(self) -> bool:
         """Tell whether every session below this one has ended."""
         return all(child.is_ended and child.is_alone() for child in self.children)
-
-    def forget_requests(self) -> None:
-        """Forget what its worker had asked for: it is gone."""
-        self._when_durable.clear()
 
     @property
     def id(self) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nestling.harness.crashes import is_closing_result
 from nestling.harness.ledger import Problem
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.session.delegation import delegation_result
+from nestling.session.event import Event
+from nestling.session.jsontext import JsonObject
+from nestling.session.outcome import outcome
 from nestling.session.spawn_path import child_path
 from nestling.session.turns import tracked
 
@@ -20,6 +25,7 @@ def hindrances(scenario: Scenario) -> list[Problem]:
         for session in scenario.sessions
         for message in _unsupported(session)
     ]
+    unsupported += [Problem("not-supported", *each) for each in _went_on(scenario)]
     return unsupported + list(_missing_children(scenario))
 
 
@@ -55,6 +61,51 @@ def _open_end(session: RecordedSession) -> Iterator[str]:
             f"the recording ends inside turn {turn} (event {len(events) - 1}, "
             f"{events[-1].type}), expected a turn/end"
         )
+
+
+def _went_on(scenario: Scenario) -> Iterator[tuple[str | None, str]]:
+    """Tell of children of ours that did more after their parents had heard of them.
+
+    Somebody resumed them by their ids. Nothing says when that was.
+    """
+    for parent in scenario.sessions:
+        children = scenario.children(parent)
+        if not children or parent.path is None:
+            continue
+        calls = {(c.turn, c.step, c.block): c for c in parent.tool_calls}
+        for child in children:
+            if child.delegation is None or child.is_foreign:
+                continue
+            by = child.delegation.spawned_by
+            call = None if by.block is None else calls.get((by.turn, by.step, by.block))
+            if call is None or call.context is None or call.result_seq is None:
+                continue
+            result = parent.recording.events[call.result_seq]
+            # A repair's was told to nobody that lived: it may be older than the rest.
+            seq = None if is_closing_result(result) else _told_at(child, result)
+            if seq is not None:
+                yield (
+                    child.path,
+                    f"{child.recording.name}: its parent was told what it had come "
+                    f"to by event {seq}, and it went on by itself after that",
+                )
+
+
+def _told_at(child: RecordedSession, result: Event) -> int | None:
+    """Return which end of a turn, not its last, a child's parent was told of."""
+    own = child.own_events
+    block = result.data["message"]["content"][0]
+    ends = [n for n, event in enumerate(own, start=1) if event.type == "turn/end"]
+    if len(ends) < 2 or _says(block, delegation_result(outcome(own))):
+        return None
+    for end in reversed(ends[:-1]):
+        if _says(block, delegation_result(outcome(own[:end]))):
+            return own[end - 1].seq
+    return None
+
+
+def _says(block: JsonObject, result: JsonObject) -> bool:
+    return all(block.get(key) == value for key, value in result.items())
 
 
 def _unsupported(session: RecordedSession) -> Iterator[str]:

@@ -91,17 +91,17 @@ def make_tape(
     events = own_events(recording.events, seed_length)
     if events and events[0].type == "session/end-seed" and seed_length > 0:
         events = events[1:]  # it is made with the session
-    parts, kills, start = [], [], 0
+    first = events[0].seq if events else 0
+    parts, kills, start = [], [], first
     for crash in crashes(recording):
-        for event in events:
-            if start <= event.seq < crash.length:
-                writer.take(event)
+        for event in events[start - first : crash.length - first]:
+            writer.take(event)
         writer.hold()
         parts.append(writer.cut())
         started = sum(turn <= crash.turn for turn in turns)
         kills.append(KillAt(crash.length, started))
         start = crash.turn_end + 1
-    rest = [event for event in events if event.seq >= start]
+    rest = events[start - first :]
     for event in rest:
         writer.take(event)
     if rest or not parts:
