@@ -88,6 +88,27 @@ def test_a_turn_between_two_calls() -> None:
     assert kit.director.idle[-1][2].stop_reason == "aborted"
 
 
+def test_between_two_turns_what_it_was_told_is_dropped() -> None:
+    """What it came to before is not what it was told to do last."""
+    director = Scripted()
+    director.is_open = True
+    kit = Kit(director)
+    peer = prompted(kit)
+    kit.tell(Prompted([{"type": "text", "text": "and then"}]))
+    peer.begin()
+    peer.end()
+    assert cancel(kit) is True
+    assert cancel(kit) is False, "it was dropped already"
+    peer.finish_turn()
+    _, prompts, outcome = kit.director.idle[-1]
+    assert (prompts, outcome.stop_reason) == (2, "aborted")
+    kit.tell(Prompted([{"type": "text", "text": "go on"}]))
+    peer.begin()
+    peer.end()
+    peer.finish_turn()
+    assert kit.director.idle[-1][2].stop_reason == "completed"
+
+
 def test_a_second_cancel_changes_nothing() -> None:
     kit = Kit()
     peer = kit.peer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nestling.session.jsontext import dumps
@@ -14,12 +14,12 @@ from support.processes import Lines, environment_with_tests
 
 @contextmanager
 def mortal(
-    address: str, agent: str, *prompts: str
+    address: str, agent: str, *prompts: str, more: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[bytes], Lines]]:
     """Run a driver beside the test, and kill it."""
     command = [sys.executable, "-m", "support.mortal_driver", address, agent]
     process = subprocess.Popen(
-        [*command, dumps(list(prompts)).decode()],
+        [*command, dumps(list(prompts)).decode(), *more],
         stdout=subprocess.PIPE,
         env=environment_with_tests(),
     )

@@ -1,18 +1,23 @@
 """A program that runs a tree until somebody kills it; see ``tests/live/test_resume.py``.
 
-``python -m support.mortal_driver STORE AGENT PROMPTS``, the prompts as a JSON list. It
-prints what happens: ``stored ID TYPE`` with the last event of each batch that is
-durable, ``hangs SAID``, ``done``.
+``python -m support.mortal_driver STORE AGENT PROMPTS [LAUNCHER SILENCE]``, the prompts
+as a JSON list, the silence in seconds after which it suspects a worker, and ends it half
+a second later. It prints what happens: ``stored ID TYPE`` with the last event of each
+batch that is durable, ``hangs SAID``, ``done``; and, where it was told a launcher,
+``worker PID``.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import anyio
 
-from nestling.driver import Driver, Request
+from nestling.driver import Driver, Limits, Request, watch
+from nestling.driver.launcher_io import WorkerProcess
+from nestling.driver.workers_io import Workers
 from nestling.harness import Answer, ScriptedModel
 from nestling.session.errors import StoreError
 from nestling.session.jsontext import JsonObject, loads
@@ -73,11 +78,23 @@ class TellingStore(SessionStore):
         return outcomes
 
 
-async def main(address: str, agent: str, prompts: list[str]) -> None:
+_started: Final = Workers._started
+
+
+def _told_start(self: Workers, launch: str, process: WorkerProcess) -> None:
+    say(f"worker {process.pid}")
+    _started(self, launch, process)
+
+
+async def main(
+    address: str, agent: str, prompts: list[str], launcher: str, limits: Limits | None
+) -> None:
     """Run the tree."""
     with TellingStore(backend_of(address)) as store:
         providers = {"m": ScriptedModel(model)}
-        async with Driver(store=store, providers=providers) as driver:
+        async with Driver(
+            store=store, providers=providers, launcher=launcher, limits=limits
+        ) as driver:
             run = await driver.start(agent, prompts, session_id="root")
             await run.result()
             say("done")
@@ -85,4 +102,15 @@ async def main(address: str, agent: str, prompts: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1], sys.argv[2], loads(sys.argv[3]))
+    told = sys.argv[4:]
+    if told:
+        watch.SUSPECTED = 0.5  # type: ignore[misc]
+        Workers._started = _told_start  # type: ignore[method-assign]
+    anyio.run(
+        main,
+        sys.argv[1],
+        sys.argv[2],
+        loads(sys.argv[3]),
+        told[0] if told else "auto",
+        Limits(silence=float(told[1])) if told else None,
+    )

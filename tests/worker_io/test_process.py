@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import RawIOBase
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from nestling.wire.launch import LAUNCH_CAP, LaunchSpec, encode_launch
 from nestling.wire.messages import PROTOCOL
-from nestling.worker.process_io import EXIT_ORPHANED, main
+from nestling.worker import process_io
+from nestling.worker.process_io import BEAT, EXIT_ORPHANED, main
 from support.leaks import reap_quietly
 from support.processes import have_ended, needs_linux, pidfds
 
@@ -103,3 +106,36 @@ def test_it_says_hello_to_nobody_until_its_lifeline_ends(tmp_path: Path) -> None
         lifeline.close()
         assert have_ended(fds, 20)
         assert process.wait() == EXIT_ORPHANED
+
+
+class _Clock:
+    """A loop of which only the clock is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[tuple[float, Any, tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, after: float, call: Any, *arguments: Any) -> None:
+        self.due.append((self.now + after, call, arguments))
+
+    def turn(self) -> None:
+        """Go on to the next timer."""
+        self.now, call, arguments = self.due.pop()
+        call(*arguments)
+
+
+def test_it_is_never_silent_for_longer_than_a_beat() -> None:
+    """Whenever it said something: not even for two when that was just before one."""
+    clock, said = _Clock(), []
+    worker: Any = object.__new__(process_io._Worker)
+    worker._loop, worker._endpoint = clock, SimpleNamespace(sid=None)
+    worker._socket = SimpleNamespace(send=lambda frames: said.append(clock.now))
+    worker._last_said = 0.0
+    worker._beat(0.0)
+    worker._endpoint.sid, worker._last_said = 1, 0.5 * BEAT
+    for _ in range(4):
+        clock.turn()
+    assert said == [1.5 * BEAT, 2.5 * BEAT, 3.5 * BEAT]

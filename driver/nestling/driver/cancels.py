@@ -58,6 +58,7 @@ class Cancels:
                 self._tree.kill(session, why, "cancel")
             return True
         if session.state is State.IDLE or session.is_between_turns:
+            session.never_began |= dropped > 0
             return dropped > 0
         if session.cancelling is None:
             session.cancelling = Cancelling(cause, None)

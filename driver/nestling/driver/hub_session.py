@@ -104,7 +104,7 @@ class HubSession:
         is_suspect: whether it has been silent for too long.
         cancelling: the cancel of its open turn, until that has ended.
         climb: where its worker stands on the ladder, if it is to be ended.
-        never_began: whether it was cancelled before its first turn.
+        never_began: whether it was cancelled before the turn that it was told last.
         told: what it was told last.
         begun: how many prompts its worker was sent.
         turns_ended: how many turns its log has seen the end of since it was created.

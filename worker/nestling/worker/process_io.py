@@ -175,7 +175,9 @@ class _Worker:
             lag_ms = max(0, int((now - due) * 1000))
             self._socket.send(encode(Beat(sid, lag_ms)))
             self._last_said = now
-        self._loop.call_later(BEAT, self._beat, now + BEAT)
+        # From what it said last: else it could be silent for almost two beats.
+        after = BEAT if sid is None else self._last_said + BEAT - now
+        self._loop.call_later(after, self._beat, now + after)
 
     def _broke(
         self, loop: asyncio.AbstractEventLoop, context: dict[str, object]
