@@ -243,8 +243,14 @@ class HubSession:
         return self.has_result or 0 < self.begun <= self.turns_ended
 
     def outcome(self) -> Outcome:
-from nestling.session.outcome import Outcome, last_turn, outcome
-from nestling.wire.messages import Delegate, ToWorker
+        """Return what the session has come to so far.
+
+        Of one that is told one thing after the other it is what came of the last one.
+        """
+        if self.never_began:
+            return Outcome("aborted", [])
+        own = own_events(self.log.events, self.seed_length)
+        return outcome(last_turn(own) if self.creation.is_open else own)
 
     def when_asked(
         self,
