@@ -244,9 +244,8 @@ class HubSession:
 
     def outcome(self) -> Outcome:
         """Return what the session has come to so far."""
-        if self.never_began:
-            return Outcome("aborted", [])
-        return outcome(own_events(self.log.events, self.seed_length))
+        came_to = outcome(own_events(self.log.events, self.seed_length))
+        return Outcome("aborted", came_to.output) if self.never_began else came_to
 
     def when_asked(
         self,
