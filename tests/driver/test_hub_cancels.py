@@ -109,6 +109,20 @@ def test_between_two_turns_what_it_was_told_is_dropped() -> None:
     assert kit.director.idle[-1][2].stop_reason == "completed"
 
 
+def test_a_cancel_that_comes_too_late_for_a_turn_drops_what_follows() -> None:
+    director = Scripted()
+    director.is_open = True
+    kit = Kit(director)
+    peer = prompted(kit)
+    kit.tell(Prompted([{"type": "text", "text": "and then"}]))
+    peer.begin()
+    assert cancel(kit) is True
+    peer.end()  # it had completed by then
+    peer.finish_turn()
+    _, prompts, outcome = kit.director.idle[-1]
+    assert (prompts, outcome.stop_reason) == (2, "aborted")
+
+
 def test_a_second_cancel_changes_nothing() -> None:
     kit = Kit()
     peer = kit.peer()

@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, ladder, watch
+from nestling.driver import Driver, Limits, TemplateLauncher, ladder, watch
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.instructions import Durable, HubEvent
 from nestling.driver.processes_io import process_of
@@ -383,9 +383,10 @@ async def test_a_template_with_many_workers(
         ["again"], by_prompt={"go": [calling(*delegations)], **hanging}
     )
     with anyio.fail_after(SECONDS):
-        async with Driver(
-            providers={"m": model}, launcher=launcher_named(launcher)
-        ) as driver:
+        # Not the template of the other tests, which is to stay.
+        modules = (AGENT.partition(":")[0],)
+        starts = TemplateLauncher(modules) if launcher == "template" else launcher
+        async with Driver(providers={"m": model}, launcher=starts) as driver:
             run = await driver.start(AGENT, "go")
             talking = set()
             async for grown in run.events():

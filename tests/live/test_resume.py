@@ -486,7 +486,7 @@ async def test_a_resume_that_cannot_start_gives_the_session_back(
         await first_run(address, "one")
         async with driver_of(address, ["a"]) as driver:
             with monkeypatch.context() as patch:
-                patch.setattr(run_directory_io, "_new_directory", fail)
+                patch.setattr(run_directory_io, "new_directory", fail)
                 run = await driver.resume("root", "two")
                 with pytest.raises(LaunchError, match="no place"):
                     await run.result()

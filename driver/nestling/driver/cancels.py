@@ -51,6 +51,7 @@ class Cancels:
         dropped = len(session.prompts)
         session.prompts.clear()
         session.prompted += dropped
+        session.never_began |= dropped > 0  # though what it does now may complete
         if session.state in (State.STARTING, State.CREATING):
             session.never_began = True
             if not session.is_open:
@@ -58,7 +59,6 @@ class Cancels:
                 self._tree.kill(session, why, "cancel")
             return True
         if session.state is State.IDLE or session.is_between_turns:
-            session.never_began |= dropped > 0
             return dropped > 0
         if session.cancelling is None:
             session.cancelling = Cancelling(cause, None)
