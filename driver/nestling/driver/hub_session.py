@@ -243,7 +243,6 @@ class HubSession:
         return self.has_result or 0 < self.begun <= self.turns_ended
 
     def outcome(self) -> Outcome:
-<<<<<<< HEAD
         """Return what the session has come to so far.
 
         Of one that is told one thing after the other it is what came of the last one.
@@ -252,11 +251,6 @@ class HubSession:
             return Outcome("aborted", [])
         own = own_events(self.log.events, self.seed_length)
         return outcome(last_turn(own) if self.creation.is_open else own)
-=======
-        """Return what the session has come to so far."""
-        came_to = outcome(own_events(self.log.events, self.seed_length))
-        return Outcome("aborted", came_to.output) if self.never_began else came_to
->>>>>>> chaos
 
     def when_asked(
         self,
