@@ -26,6 +26,9 @@ BOUNDARIES = {
 }
 """Killed when the nth statement that begins so is about to run."""
 
+MANY = 150
+"""Events that ``cut_checkpoint`` writes."""
+
 
 def tell(line: str) -> None:
     os.write(1, line.encode() + b"\n")
@@ -104,6 +107,37 @@ def fill(path: str, allowed: str) -> None:
         tell("opened anew" if is_new else "opened once")
 
 
+def cut_checkpoint(path: str, how: str) -> None:
+    """Write much, and have no room for it when the log is taken into the file."""
+    backend = SqliteBackend(path)
+    put(backend, "s", notes(range(MANY), "x" * 1000))
+    if how == "killed":
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    limit = (os.stat(path).st_size + 50_000, resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    if how != "under way":
+        backend.close()
+        return
+    try:
+        backend._store._connection.execute("PRAGMA wal_checkpoint").fetchall()
+    except sqlite3.OperationalError:
+        tell("under way")
+    wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    more(backend, "s", notes([MANY]))
+    backend.close()
+
+
+def write_much(path: str, count: str) -> None:
+    """Write so much at a time that each time the log is taken into the file."""
+    with opened(Path(path), 30) as backend:
+        put(backend, "s", notes([0]))
+        tell("ready")
+        for number in range(int(count)):
+            start = 1 + 300 * number
+            more(backend, "s", notes(range(start, start + 300), "x" * 4000))
+
+
 def leave_log(path: str, *statements: str) -> None:
     """Run statements and die with all of it in the log."""
     connection = sqlite3.connect(path, isolation_level=None)
@@ -172,6 +206,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "die_in_commit": die_in_commit,
     "die_making": die_making,
     "fill": fill,
+    "cut_checkpoint": cut_checkpoint,
+    "write_much": write_much,
     "leave_log": leave_log,
     "fork": fork,
 }
