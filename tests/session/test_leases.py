@@ -307,10 +307,15 @@ def test_a_file_system_without_locks_is_told(
 def test_a_folder_that_is_a_file_is_told(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("text")
+    with (
+        leases(folder / "below") as ours,
+        pytest.raises(StoreError, match=f"^{folder}: is no directory$"),
+    ):
+        ours.take("s")
     with leases(folder) as ours:
-        with pytest.raises(StoreError, match="cannot take this lease: Not a directory"):
+        with pytest.raises(StoreError, match=f"^{folder}: is no directory$"):
             ours.take("s")
-        with pytest.raises(StoreError, match="cannot look at this lease: Not a direct"):
+        with pytest.raises(StoreError, match=f"^{folder}: is no directory$"):
             ours.is_elsewhere("s")
 
 

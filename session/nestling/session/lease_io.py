@@ -161,9 +161,7 @@ class Leases:
         except OSError as error:
             self.release(session_id)
             path = self._path(self._folder or "", session_id)
-            raise StoreError(
-                f"{path}: cannot take this lease: {cause(error)}"
-            ) from None
+            raise _refused(path, "cannot take this lease", error) from None
         except BaseException:
             self.release(session_id)
             raise
@@ -234,8 +232,7 @@ class Leases:
         except OSError as error:
             if error.errno in _NO_FILES:
                 return False
-            problem = f"{path}: cannot look at this lease: {cause(error)}"
-            raise StoreError(problem) from None
+            raise _refused(path, "cannot look at this lease", error) from None
 
     def release(self, session_id: str) -> None:
         """Give a lease back; one that is not held is not missed."""
@@ -287,6 +284,16 @@ def _opened(path: str) -> int:
         folder = os.path.dirname(path)
         make_directories(folder, folder)
         return os.open(path, _WRITE, 0o600)
+
+
+def _refused(path: str, problem: str, error: OSError) -> StoreError:
+    """Say what failed; where a file stands for a directory, which one it is."""
+    if isinstance(error, NotADirectoryError):
+        step = os.path.dirname(path)
+        while not os.path.lexists(step):
+            step = os.path.dirname(step)
+        return StoreError(f"{step}: is no directory")
+    return StoreError(f"{path}: {problem}: {cause(error)}")
 
 
 def _is_file(fd: int) -> bool:
