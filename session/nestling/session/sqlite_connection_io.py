@@ -38,6 +38,8 @@ _LOST: Final = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_CANTOPEN,
+    # Where a file may not be written SQLite opens it to be read, and says nothing.
+    sqlite3.SQLITE_READONLY,
 )
 """After these a connection is opened anew, so that what it remembers is gone, too."""
 
