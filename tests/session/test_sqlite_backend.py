@@ -391,14 +391,16 @@ def test_an_interrupt_behind_the_commit_leaves_the_backend_usable(
         if is_stored:
             put(backend, "s", new[:2])
         write = Write(header(), new[2:] if is_stored else new, not is_stored)
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(backend, "_remember", interrupted)
-            backend.write([write])
+            with pytest.raises(KeyboardInterrupt):
+                backend.write([write])
         more(backend, "s", notes([LENGTH]))
         found = held(backend)
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(backend, "_remember", interrupted)
-            backend.repair(found, notes([LENGTH + 1]))
+            with pytest.raises(KeyboardInterrupt):
+                backend.repair(found, notes([LENGTH + 1]))
         more(backend, "s", notes([LENGTH + 2]))
         assert rows(held(backend).events) == rows(
             [*new, *notes(range(LENGTH, LENGTH + 3))]
