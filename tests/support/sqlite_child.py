@@ -14,7 +14,16 @@ from pathlib import Path
 from nestling.session.errors import StoreError
 from nestling.session.sqlite_backend_io import SqliteBackend
 from nestling.session.store_backend import Write
-from support.sqlite_stores import header, held, more, notes, opened, put, turns
+from support.sqlite_stores import (
+    header,
+    held,
+    more,
+    notes,
+    opened,
+    put,
+    ready_to_write,
+    turns,
+)
 
 BOUNDARIES = {
     "before begin": ("BEGIN IMMEDIATE", 1),
@@ -63,7 +72,7 @@ def append(path: str, session_id: str, count: str) -> None:
 def die(path: str, boundary: str) -> None:
     """Write two sessions in one commit, and die at a boundary of it."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         if boundary == "after commit":
             backend._remember = kill  # type: ignore[method-assign, assignment]
         else:
@@ -76,7 +85,7 @@ def die(path: str, boundary: str) -> None:
 def die_in_commit(path: str, allowed: str) -> None:
     """Write two sessions, and die when the log has grown so many bytes."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         limit_log(path, int(allowed))
         write_two(backend)
@@ -95,7 +104,7 @@ def die_making(path: str, allowed: str) -> None:
 def fill(path: str, allowed: str) -> None:
     """Write where the kernel has no room for it, and again when it has."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         first = backend._store._connection
         limit_log(path, int(allowed))
         for result in write_two(backend):

@@ -278,7 +278,7 @@ def _is_blank(head: Head, path: str, store: str, busy_seconds: float) -> bool:
         with _unlocked(path, store) as connection:
             check_empty(connection, store)
         # A store's head is never in its log only: it is written before there is one.
-        if _has(path + "-wal"):
+        if has(path + "-wal"):
             raise UnsupportedError(
                 f"{store}: found an unfinished log of something else beside an empty "
                 "database, expected a store of Nestling"
@@ -287,11 +287,11 @@ def _is_blank(head: Head, path: str, store: str, busy_seconds: float) -> bool:
     check_head(head, store)
     # Where there is a log, the file alone says nothing: pages may be missing, or be of
     # different states, as long as not all of the log has been taken into it.
-    if _has(path + "-wal"):
+    if has(path + "-wal"):
         _check_with_log(path, store, busy_seconds)
     # Likewise while it is being made a store, or where that was cut short. Opening it
     # settles that, and it is checked then.
-    elif not _has(path + "-journal"):
+    elif not has(path + "-journal"):
         with _unlocked(path, store) as connection:
             check_layout(connection, store)
     return False
@@ -317,7 +317,8 @@ def _check_with_log(path: str, store: str, busy_seconds: float) -> None:
         raise CorruptError(f"{store}: cannot look into it: {error}") from None
 
 
-def _has(path: str) -> bool:
+def has(path: str) -> bool:
+    """Tell whether there is a file with something in it."""
     try:
         return os.stat(path).st_size > 0
     except OSError:
