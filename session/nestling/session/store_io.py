@@ -317,8 +317,9 @@ class SessionStore:
     def release(self, session_id: str) -> None:
         """Let others write a session; nothing if it is not being written here."""
         with self._lock:
-            if self._writing.pop(session_id, None) is not None:
-                self._leases.release(session_id)
+            self._writing.pop(session_id, None)
+            # Always: an interrupt may have come between the two.
+            self._leases.release(session_id)
 
     def delete(self, session_id: str) -> None:
         """Remove a session and its events; its children keep what they inherited.
@@ -344,13 +345,13 @@ class SessionStore:
     def close(self) -> None:
         """Release every session and free the store; may be called again."""
         with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._writing.clear()
-                try:
-                    self._backend.close()
-                finally:
-                    self._leases.close()
+            # Each step may be done again: an interrupt may have come between them.
+            self._is_closed = True
+            self._writing.clear()
+            try:
+                self._backend.close()
+            finally:
+                self._leases.close()
 
     # --- reading -----------------------------------------------------------------
 
