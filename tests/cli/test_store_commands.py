@@ -437,7 +437,7 @@ def _failed(*arguments: object) -> list[str]:
 
 def test_verify_tells_of_an_open_turn(address: str) -> None:
     fill(address, (ONE, _open_turn()))
-    line = 'session "one" event 11: turn 2 is open: load closes it'
+    line = 'session "one" event 11: turn 2 is open: a resume closes it'
     assert _failed(address) == [line]
     result = _run("verify", address, "--json")
     assert result.exit_code == 1
@@ -447,14 +447,14 @@ def test_verify_tells_of_an_open_turn(address: str) -> None:
             {
                 "session": "one",
                 "seq": 11,
-                "message": "turn 2 is open: load closes it",
+                "message": "turn 2 is open: a resume closes it",
             }
         ],
         "remarks": [],
         "sessions": 1,
     }
     shown = _ok("show", address)
-    assert "open  (load closes it)" in shown
+    assert "open  (a resume closes it)" in shown
     assert "load closes the turn with 2 events" in _ok("show", address, "one")
 
 

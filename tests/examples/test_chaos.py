@@ -35,7 +35,7 @@ def chaos(script: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
 
 @pytest.mark.parametrize(
     ("name", "launcher", "count"),
-    [("deep", "template", 12), ("fan-out", "template", 8), ("deep", "exec", 4)],
+    [("deep", "template", 8), ("fan-out", "template", 5), ("deep", "exec", 2)],
 )
 def test_what_comes_of_it_is_right_or_an_honest_error(
     name: str, launcher: str, count: int

@@ -241,7 +241,7 @@ async def test_one_that_never_ends_is_ended_with_its_run(anyio_backend: str) -> 
             run = await driver.start(reference("turns:never_retries"), "go")
             await begun.wait()
     assert ended.is_set()
-    assert (await run.result()).stop_reason == "error"
+    assert (await run.result()).stop_reason == "aborted"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

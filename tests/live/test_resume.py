@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -11,12 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, SyncDriver
-from nestling.harness import ScriptedModel
+from nestling.driver import Driver, SyncDriver, run_directory_io
+from nestling.harness import Answer, ScriptedModel
 from nestling.session.digest import seed_digest
 from nestling.session.errors import (
     AgentReferenceError,
     CorruptError,
+    JsonDomainError,
+    LaunchError,
     LeaseError,
     NestlingError,
     SessionExistsError,
@@ -460,3 +463,74 @@ async def test_a_delegation_by_code_is_closed_and_told_to_nobody(address: str) -
         child = inspected(address, "root.t1s0d0")
         assert child[-1].data["reason"] == {"kind": "interrupted"}
         assert kinds(inspected(address, "root.t2s0d0"))[-1] == "turn/end"
+
+
+async def test_a_failed_turn_has_no_answer_of_an_earlier_one(address: str) -> None:
+    with anyio.fail_after(SECONDS):
+        await first_run(address, "one")
+        failing = ScriptedModel([Answer("").fails("AUTH", after=0)])
+        async with driver_of(address, failing) as driver:
+            run = await driver.resume("root", "two")
+            result = await run.result()
+    assert (result.stop_reason, result.text) == ("error", "")
+    assert "AUTH" in str(result.diagnostic)
+
+
+async def test_a_resume_that_cannot_start_gives_the_session_back(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Path:
+        raise LaunchError("no place")
+
+    with anyio.fail_after(SECONDS):
+        await first_run(address, "one")
+        async with driver_of(address, ["a"]) as driver:
+            with monkeypatch.context() as patch:
+                patch.setattr(run_directory_io, "new_directory", fail)
+                run = await driver.resume("root", "two")
+                with pytest.raises(LaunchError, match="no place"):
+                    await run.result()
+            run = await driver.resume("root", "two")
+            assert (await run.result()).text == "a"
+
+
+async def test_an_agent_that_is_gone(address: str) -> None:
+    """Also where nothing was asked of it yet: it is no success."""
+    with anyio.fail_after(SECONDS):
+        await first_run(address, "one")
+        async with driver_of(address) as driver:
+            run = await driver.resume("root", agent=reference("family:missing"))
+            await run.close()
+            result = await run.result()
+    assert result.stop_reason == "error"
+    assert "missing" in str(result.diagnostic)
+
+
+async def test_a_session_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+    for scheme in ("jsonl", "sqlite"):
+        async with driver_of(f"{scheme}:{tmp_path / 'new'}") as driver:
+            with pytest.raises(SessionNotFoundError):
+                await driver.resume("typo")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_ids_and_stores_that_are_none(tmp_path: Path) -> None:
+    async with driver_of("memory:") as driver:
+        for wrong in ("", None, 5, b"x"):
+            with pytest.raises(JsonDomainError, match="a session's id is a string"):
+                await driver.resume(wrong)  # type: ignore[arg-type]
+        with pytest.raises(JsonDomainError, match="a session's id is a string"):
+            await driver.start(PARENT, "go", session_id="")
+    for store in (None, 5, b"memory:", tmp_path):
+        with pytest.raises(StoreError, match="a store's address is jsonl:DIR"):
+            Driver(store=store)  # type: ignore[arg-type]
+
+
+async def test_a_driver_keeps_no_run_that_has_ended() -> None:
+    with anyio.fail_after(SECONDS):
+        async with driver_of("memory:", ScriptedModel(model)) as driver:
+            for _ in range(3):
+                run = await driver.start(PARENT, "go")
+                await run.result()
+                await run.close()
+            assert len(driver._runs) == 1

@@ -444,7 +444,7 @@ BROKEN: dict[str, tuple[Callable[[], Sequence[Event]], int, list[str]]] = {
         4,
         ["assistant/message: source.model must be a string, found null"],
     ),
-    "open turn": (lambda: PLAIN[:11], 10, ["turn 2 is open: load closes it"]),
+    "open turn": (lambda: PLAIN[:11], 10, ["turn 2 is open: a resume closes it"]),
 }
 
 

@@ -187,9 +187,9 @@ def test_a_root_that_cannot_be_listed_is_an_error(
     root.write_text("a file")
     for ask in (backend.sessions, lambda: backend.children("p"), lambda: backend.read("s"),
                 lambda: backend.revision("s"), lambda: backend.delete("s")):  # fmt: skip
-        with pytest.raises(StoreError, match="Not a directory"):
+        with pytest.raises(StoreError, match=f"^{root}: is no directory$"):
             ask()
-    assert "cannot" in str(refused(backend, turns(1), True))
+    assert str(refused(backend, turns(1), True)) == f"{root}: is no directory"
     assert root.read_text() == "a file"
     root.unlink()
     create(backend, turns(1))

@@ -7,11 +7,13 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +186,7 @@ def test_a_fork_does_not_keep_a_lease_that_was_released(
 def test_a_programs_children_do_not_inherit_it(folder: Path) -> None:
     with leases(folder) as ours:
         ours.take("s")
-        assert not any(os.get_inheritable(fd) for fd in ours._held.values())
+        assert not any(os.get_inheritable(one.files[0]) for one in ours._held.values())
 
 
 def test_names_are_bounded_and_harmless(folder: Path) -> None:
@@ -305,10 +307,15 @@ def test_a_file_system_without_locks_is_told(
 def test_a_folder_that_is_a_file_is_told(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("text")
+    with (
+        leases(folder / "below") as ours,
+        pytest.raises(StoreError, match=f"^{folder}: is no directory$"),
+    ):
+        ours.take("s")
     with leases(folder) as ours:
-        with pytest.raises(StoreError, match="cannot take this lease: Not a directory"):
+        with pytest.raises(StoreError, match=f"^{folder}: is no directory$"):
             ours.take("s")
-        with pytest.raises(StoreError, match="cannot look at this lease: Not a direct"):
+        with pytest.raises(StoreError, match=f"^{folder}: is no directory$"):
             ours.is_elsewhere("s")
 
 
@@ -325,3 +332,236 @@ def test_a_folder_is_found_after_a_change_of_directory(
 
 def _fails(*_: Any) -> Any:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+# --- forks, interrupts, what is no file ------------------------------------------
+
+
+@contextmanager
+def forked(work: Callable[[], object]) -> Iterator[None]:
+    """A child that does some work, and ends when the block does; it must not fail."""
+    (waiting, going), (told, telling) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(going)
+            os.close(told)
+            work()
+            os.write(telling, b"+")
+            os.read(waiting, 1)
+        finally:
+            os._exit(0)
+    os.close(waiting)
+    os.close(telling)
+    try:
+        assert os.read(told, 1) == b"+"
+        yield
+    finally:
+        os.close(going)
+        os.close(told)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("how", ["release", "close"])
+def test_a_forked_child_does_not_give_back_what_its_parent_holds(
+    folder: Path, how: str
+) -> None:
+    with leases(folder) as ours, leases(folder) as theirs:
+        ours.take("s")
+
+        def work() -> None:
+            ours.release("s") if how == "release" else ours.close()
+
+        with forked(work):
+            assert len(list(folder.iterdir())) == 1
+            assert theirs.is_elsewhere("s")
+            with pytest.raises(LeaseError, match=f"this process .{os.getpid()}"):
+                theirs.take("s")
+        ours.release("s")
+        theirs.take("s")
+
+
+def test_a_forked_child_holds_nothing_of_its_parents(folder: Path) -> None:
+    with leases(folder) as ours, leases(folder) as theirs:
+        ours.take("s")
+        parent = os.getpid()
+
+        def work() -> None:
+            assert ours.is_elsewhere("s")
+            with pytest.raises(LeaseError, match=f"written by process {parent}"):
+                ours.take("s")
+            ours.take("t")
+
+        with forked(work):
+            assert theirs.is_elsewhere("t")
+            assert not ours._held.keys() & {"t"}
+        theirs.take("t")  # its holder has ended
+
+
+def test_a_forked_child_that_closed_its_own_does_not_keep_a_dead_parents(
+    folder: Path,
+) -> None:
+    """The lock ends with the last descriptor."""
+    kept: list[int] = []
+    with leases(folder) as theirs:
+        reading, writing = os.pipe()
+        middle = os.fork()
+        if middle == 0:  # it dies, and its child goes on
+            ours = Leases(str(folder))
+            ours.take("s")
+            if os.fork() == 0:
+                ours.close()
+                os.write(writing, b"%d" % os.getpid())
+                signal.pause()
+            os._exit(0)
+        os.waitpid(middle, 0)
+        kept.append(int(os.read(reading, 20)))
+        try:
+            theirs.take("s")
+        finally:
+            os.kill(kept[0], signal.SIGKILL)
+            os.close(reading)
+            os.close(writing)
+
+
+def _interrupted_at(
+    patch: pytest.MonkeyPatch, ours: Leases, step: str, is_after: bool
+) -> None:
+    """Let an interrupt come just before or after a step, once."""
+    where: Any = ours._locks if step in ("lock", "unlock") else os
+    if step == "describe":
+        where, step = lease_io, "_describe"
+    real, left = getattr(where, step), 1
+
+    def stepping(*arguments: Any, **more: Any) -> Any:
+        nonlocal left
+        if not left:
+            return real(*arguments, **more)
+        left -= 1
+        if is_after:
+            real(*arguments, **more)
+        raise KeyboardInterrupt
+
+    patch.setattr(where, step, stepping)
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("step", ["lock", "fstat", "ftruncate", "describe"])
+def test_a_take_that_is_interrupted_leaves_nothing_locked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_after: bool
+) -> None:
+    with leases(folder) as ours, leases(folder) as theirs:
+        with monkeypatch.context() as patch:
+            _interrupted_at(patch, ours, step, is_after)
+            with pytest.raises(KeyboardInterrupt):
+                ours.take("s")
+        assert not theirs.is_elsewhere("s")
+        theirs.take("s")
+        theirs.release("s")
+        ours.take("s")
+
+
+@pytest.mark.parametrize("again", ["release", "close", "take", "is_elsewhere"])
+@pytest.mark.parametrize("how", ["release", "close"])
+@pytest.mark.parametrize(
+    ("step", "is_after"),
+    [
+        *product(["lock", "stat", "unlink", "unlock"], [False, True]),
+        ("close", True),  # forgetting the descriptor and closing it are one step
+    ],
+)
+def test_a_release_that_is_interrupted_can_be_finished(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    is_after: bool,
+    how: str,
+    again: str,
+) -> None:
+    with leases(folder) as ours, leases(folder) as theirs:
+        ours.take("s")
+        with monkeypatch.context() as patch:
+            _interrupted_at(patch, ours, step, is_after)
+            with pytest.raises(KeyboardInterrupt):
+                ours.release("s") if how == "release" else ours.close()
+        _call(ours, again)
+        if again == "take":
+            assert theirs.is_elsewhere("s")
+            ours.release("s")
+        assert not theirs.is_elsewhere("s")
+        theirs.take("s")
+        ours.close()  # the descriptor's number may be another file's by now
+        assert ours.is_elsewhere("s")
+        assert len(list(folder.iterdir())) == 1
+
+
+def _call(ours: Leases, name: str) -> None:
+    ours.close() if name == "close" else getattr(ours, name)("s")
+
+
+def test_an_interrupt_at_any_line_leaves_nothing_locked(folder: Path) -> None:
+    """As a signal would: before each line of taking and of giving back."""
+    line, is_due = 0, True
+    with leases(folder) as theirs:
+        while is_due:
+            line += 1
+            ours = Leases(str(folder))
+            is_due = _traced(ours, line)
+            ours.close()
+            assert not theirs.is_elsewhere("s"), line
+            theirs.take("s")
+            theirs.release("s")
+    assert line > 40
+
+
+def _traced(ours: Leases, line: int) -> bool:
+    """Take and release; tell whether there were so many lines to be interrupted at."""
+    left = line
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != lease_io.__file__:
+            return None
+        left -= event == "line"
+        if event == "line" and left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        ours.take("s")
+        ours.release("s")
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory", "socket"])
+def test_what_is_no_file_is_no_lease(folder: Path, kind: str) -> None:
+    with leases(folder) as ours:
+        ours.take("s")
+        (path,) = folder.iterdir()
+        ours.release("s")
+        aim = folder / "aim"
+        with socket.socket(socket.AF_UNIX) as listening:
+            if kind == "pipe":
+                os.mkfifo(path)
+            elif kind == "link":
+                path.symlink_to(aim)
+            elif kind == "directory":
+                path.mkdir()
+            else:
+                here = os.open(folder, os.O_RDONLY)  # such a path must be short
+                listening.bind(f"/proc/self/fd/{here}/{path.name}")
+                os.close(here)
+            assert not ours.is_elsewhere("s")
+            with pytest.raises(StoreError, match="cannot take this lease: ") as caught:
+                ours.take("s")
+            assert not isinstance(caught.value, LeaseError)
+            assert path.name in str(caught.value)
+        assert not aim.exists()
+        path.rmdir() if kind == "directory" else path.unlink()
+        ours.take("s")

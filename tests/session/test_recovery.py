@@ -8,7 +8,7 @@ import pytest
 
 from nestling.session.recovery import (
     SUBAGENT_INTERRUPTED,
-    is_settled,
+    answered,
     made_by,
     open_delegations,
     told,
@@ -79,7 +79,7 @@ def test_a_call_that_had_not_started_has_a_place_all_the_same() -> None:
 def test_a_settled_child_is_delivered_as_it_would_have_been() -> None:
     log, child = waiting("c1"), born("x", "c1")
     (call,) = open_delegations(log.events)
-    assert is_settled(child, done())
+    assert answered(done()) is not None
     block = {
         "type": "tool-result",
         "toolCallId": "c1",
@@ -96,7 +96,7 @@ def test_a_child_is_settled_by_any_end_of_its_own(kind: str) -> None:
     log, child = LogWriter(), born("x", "c1")
     log.start_turn()
     log.end_turn(kind)
-    assert is_settled(child, log.events)
+    assert answered(log.events) is not None
     (call,) = open_delegations(waiting("c1").events)
     known = told(call, child, log.events)
     assert known["block"]["isError"] == (kind != "completed")
@@ -109,7 +109,7 @@ def test_a_cut_off_child_is_reported_with_its_id_and_what_it_said() -> None:
     open_or_closed = events, [*events, *closers(events)]
     assert told(call, child, open_or_closed[0]) == told(call, child, open_or_closed[1])
     for log in open_or_closed:
-        assert not is_settled(child, log)
+        assert answered(log) is None
         known = told(call, child, log)
         assert known["error"]["code"] == SUBAGENT_INTERRUPTED
         assert known["block"]["isError"]
@@ -127,7 +127,7 @@ def test_a_child_that_never_began_is_reported_as_interrupted() -> None:
     seed.add("session/end-seed", {})
     child = born("x", "c1", context="fork").with_fields(seedLength=length)
     (call,) = open_delegations(waiting("c1").events)
-    assert not is_settled(child, seed.events)
+    assert answered(seed.events[length:]) is None
     known = told(call, child, seed.events)
     (text,) = (part["text"] for part in known["block"]["content"])
     assert "after 0 model calls." in text
@@ -141,6 +141,42 @@ def test_what_a_child_inherited_is_not_what_it_came_to() -> None:
     log.add("session/end-seed", {})
     log.start_turn()
     child = born("x", "c1").with_fields(seedLength=length)
-    assert not is_settled(child, log.events)
+    assert answered(log.events[length:]) is None
     (call,) = open_delegations(waiting("c1").events)
     assert "the parent's" not in str(told(call, child, log.events))
+
+
+@pytest.mark.parametrize("later", ["answered", "cut"])
+def test_what_a_child_was_asked_later_is_not_its_answer(later: str) -> None:
+    """Somebody has resumed it by itself, before or after its driver died."""
+    log, child = LogWriter(), born("x", "c1")
+    log.answered_turn("price tea", "2.5")
+    if later == "answered":
+        log.answered_turn("price rum", "9.0")
+    else:
+        log.start_turn()
+        log.start_step()
+        log.user("price rum")
+        log.add("step/end", {"turn": 2, "step": 1})
+        log.end_turn("interrupted")
+    (call,) = open_delegations(waiting("c1").events)
+    known = told(call, child, log.events)
+    assert known["block"]["content"] == [text_block("2.5")]
+    assert known["block"]["isError"] is False
+    assert "error" not in known
+
+
+@pytest.mark.parametrize(("again", "is_done"), [("slow", True), ("price tea", False)])
+def test_an_interrupted_child_that_went_on(again: str, is_done: bool) -> None:
+    """Its task is done by a turn that was told the same, and by no other."""
+    log, child = LogWriter(), born("x", "c1")
+    log.start_turn()
+    log.start_step()
+    log.user("slow")
+    log.end_step()
+    log.end_turn("interrupted")
+    log.answered_turn(again, "2.5")
+    (call,) = open_delegations(waiting("c1").events)
+    known = told(call, child, log.events)
+    assert known["block"]["isError"] is not is_done
+    assert ("2.5" in str(known)) is is_done

@@ -377,6 +377,51 @@ def test_a_failed_write_is_not_what_was_seen(path: Path) -> None:
         more(backend, "s", notes([LENGTH]))
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_an_interrupt_behind_the_commit_leaves_the_backend_usable(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    """What it had seen is out of date; it must not take that for another's write."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    new = turns(1)
+    with opened(path) as backend:
+        if is_stored:
+            put(backend, "s", new[:2])
+        write = Write(header(), new[2:] if is_stored else new, not is_stored)
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "_remember", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                backend.write([write])
+        more(backend, "s", notes([LENGTH]))
+        found = held(backend)
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "_remember", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                backend.repair(found, notes([LENGTH + 1]))
+        more(backend, "s", notes([LENGTH + 2]))
+        assert rows(held(backend).events) == rows(
+            [*new, *notes(range(LENGTH, LENGTH + 3))]
+        )
+
+
+def test_a_commit_that_fails_forgets_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else another's write in between would be taken for what was seen."""
+    with opened(path) as backend, opened(path) as other:
+        put(backend, "s", turns(1))
+        with monkeypatch.context() as patch:
+            patch.setitem(statements(), "commit", "SELECT no_such_column")
+            [error] = backend.write([Write(header(), notes([LENGTH]), False)])
+        assert "no such column" in str(error)
+        more(other, "s", notes([LENGTH]))
+        [error] = backend.write([Write(header(), notes([LENGTH + 1]), False)])
+        assert "has changed since" in str(error)
+
+
 def test_a_read_holds_one_state(path: Path) -> None:
     """Rows and revision of one snapshot, though another writes in the middle."""
     with opened(path) as reader, opened(path) as writer:

@@ -244,6 +244,19 @@ def test_what_names_no_file_is_refused(name: str) -> None:
         SqliteBackend(name)
 
 
+@pytest.mark.parametrize("name", ["\ud800", "/tmp/\udfff/x"])
+def test_a_name_that_cannot_be_encoded_is_refused(name: str) -> None:
+    with pytest.raises(StoreError, match="expected a path that the file system"):
+        SqliteBackend(name)
+
+
+def test_a_name_that_is_no_utf_8_is_a_file_of_that_name(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    with opened(tmp_path / name) as backend:
+        put(backend, "s", turns(1))
+    assert [found.name for found in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.parametrize("name", [":memory:", "a b%20?mode=memory&x#y", "é'\n\"", "-x"])
 def test_any_name_is_a_file_of_that_name(tmp_path: Path, name: str) -> None:
     with opened(tmp_path / name) as backend:

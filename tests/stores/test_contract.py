@@ -494,3 +494,26 @@ def test_a_closed_store_does_nothing_more(place: Place) -> None:
             call()
     with place.open() as again:
         assert exact(again.load("s").events) == exact(_answered())
+
+
+def test_an_append_that_is_interrupted_after_it_was_stored(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ctrl-C, say: the store looks again before it goes on."""
+    with place.open() as store:
+        store.create(header())
+        backend, write = store._backend, store._backend.write
+
+        def interrupted(writes: Any) -> Any:
+            write(writes)
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(backend, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.append("s", _answered())
+        length = len(store.read_from("s", 0))
+        assert length == len(_answered())
+        more = Event(length, "session/title", 1, {"title": "t"})
+        store.append("s", [more])
+        assert store.read_from("s", length)[0].data == {"title": "t"}

@@ -212,7 +212,9 @@ def test_a_long_line_of_descendants_is_told(place: Place) -> None:
     names = ["p", *(f"d{number}" for number in range(depth))]
     written(place, waiting("c1").events, P)
     for parent, name in pairwise(names):
-        written(place, waiting("c1").events, born(name, "c1", parent=parent))
+        turn = 2 if parent == "p" else 1
+        header = born(name, "c1", parent=parent, turn=turn)
+        written(place, delegate(LogWriter(), "c1").events, header)
     with place.open() as store:
         seen = store.inspect("p").events
         assert result_of(seen, "c1")[0] == SUBAGENT_INTERRUPTED

@@ -14,7 +14,16 @@ from pathlib import Path
 from nestling.session.errors import StoreError
 from nestling.session.sqlite_backend_io import SqliteBackend
 from nestling.session.store_backend import Write
-from support.sqlite_stores import header, held, more, notes, opened, put, turns
+from support.sqlite_stores import (
+    header,
+    held,
+    more,
+    notes,
+    opened,
+    put,
+    ready_to_write,
+    turns,
+)
 
 BOUNDARIES = {
     "before begin": ("BEGIN IMMEDIATE", 1),
@@ -25,6 +34,9 @@ BOUNDARIES = {
     "before commit": ("COMMIT", 1),
 }
 """Killed when the nth statement that begins so is about to run."""
+
+MANY = 150
+"""Events that ``cut_checkpoint`` writes."""
 
 
 def tell(line: str) -> None:
@@ -60,7 +72,7 @@ def append(path: str, session_id: str, count: str) -> None:
 def die(path: str, boundary: str) -> None:
     """Write two sessions in one commit, and die at a boundary of it."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         if boundary == "after commit":
             backend._remember = kill  # type: ignore[method-assign, assignment]
         else:
@@ -73,7 +85,7 @@ def die(path: str, boundary: str) -> None:
 def die_in_commit(path: str, allowed: str) -> None:
     """Write two sessions, and die when the log has grown so many bytes."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         limit_log(path, int(allowed))
         write_two(backend)
@@ -92,7 +104,7 @@ def die_making(path: str, allowed: str) -> None:
 def fill(path: str, allowed: str) -> None:
     """Write where the kernel has no room for it, and again when it has."""
     with opened(Path(path)) as backend:
-        held(backend)
+        ready_to_write(backend)
         first = backend._store._connection
         limit_log(path, int(allowed))
         for result in write_two(backend):
@@ -102,6 +114,37 @@ def fill(path: str, allowed: str) -> None:
         tell(str(write_two(backend)))
         is_new = backend._store._connection is not first
         tell("opened anew" if is_new else "opened once")
+
+
+def cut_checkpoint(path: str, how: str) -> None:
+    """Write much, and have no room for it when the log is taken into the file."""
+    backend = SqliteBackend(path)
+    put(backend, "s", notes(range(MANY), "x" * 1000))
+    if how == "killed":
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    limit = (os.stat(path).st_size + 50_000, resource.RLIM_INFINITY)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    if how != "under way":
+        backend.close()
+        return
+    try:
+        backend._store._connection.execute("PRAGMA wal_checkpoint").fetchall()
+    except sqlite3.OperationalError:
+        tell("under way")
+    wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+    more(backend, "s", notes([MANY]))
+    backend.close()
+
+
+def write_much(path: str, count: str) -> None:
+    """Write so much at a time that each time the log is taken into the file."""
+    with opened(Path(path), 30) as backend:
+        put(backend, "s", notes([0]))
+        tell("ready")
+        for number in range(int(count)):
+            start = 1 + 300 * number
+            more(backend, "s", notes(range(start, start + 300), "x" * 4000))
 
 
 def leave_log(path: str, *statements: str) -> None:
@@ -172,6 +215,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "die_in_commit": die_in_commit,
     "die_making": die_making,
     "fill": fill,
+    "cut_checkpoint": cut_checkpoint,
+    "write_much": write_much,
     "leave_log": leave_log,
     "fork": fork,
 }

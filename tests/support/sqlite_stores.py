@@ -55,6 +55,12 @@ def more(backend: SqliteBackend, session_id: str, events: Sequence[Event]) -> No
     assert backend.write([Write(header(session_id), events, False)]) == [None]
 
 
+def ready_to_write(backend: SqliteBackend) -> None:
+    """Have the connection opened that writes, as the first write does."""
+    with backend._store.writing("open"):
+        pass
+
+
 def held(backend: SqliteBackend, session_id: str = "s") -> Held:
     """What is stored of a session that is stored."""
     found = backend.read(session_id)

@@ -26,6 +26,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -58,7 +59,6 @@ from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, check, copied, shown
 from nestling.session.request import Provider
 from nestling.session.store_io import SessionStore, open_store
-from nestling.session.tree_repair_io import take_up
 from nestling.wire.agent_reference import IMPORTING, absolute, parse_reference
 
 UNBOUNDED: Final = Bounds(math.inf, math.inf)
@@ -101,8 +101,8 @@ class Driver:
             ValueError: if the limits make no sense, or no launcher has that name.
             StoreError: if that is no store's address.
         """
-        self._owns_store = isinstance(store, str)
-        self._store = open_store(store) if isinstance(store, str) else store
+        self._owns_store = not isinstance(store, SessionStore)
+        self._store = store if isinstance(store, SessionStore) else open_store(store)
         self._writer = StoreWriter(self._store)
         self._providers = dict(providers or {})
         self._limits = Limits() if limits is None else limits.checked()
@@ -188,11 +188,11 @@ class Driver:
         """
         self._require_open()
         found = _located(_reference(agent))
-        if session_id is not None and not isinstance(session_id, str):
-            raise JsonDomainError(f"a session's id is a string, found {session_id!r}")
+        if session_id is not None:
+            _check_id(session_id)
         told = _checked(options)
         prompts = _prompts(prompt)
-        root_id = session_id or new_id()
+        root_id = new_id() if session_id is None else session_id
         await anyio.to_thread.run_sync(self._store.require_new, root_id)
         bound = self._limits.tool_seconds
         root = new_root(root_id, _epoch_ms(), found, prompts, told, bound)
@@ -217,8 +217,8 @@ class Driver:
             session_id: a root's, or any other one's.
             prompt: what the user says now, as in ``start``; None to say it later, by
                 ``StartedRun.send``. Until then the result is what is stored.
-            agent: what it runs from now on; by default what it ran before.
-            options: as in ``start``; by default those it had before.
+            agent: what it runs this time; by default what it was started with.
+            options: as in ``start``; by default those it was started with.
 
         Raises:
             SessionNotFoundError: if the store holds no such session.
@@ -229,10 +229,11 @@ class Driver:
             JsonDomainError, StoreError, LaunchError: as ``start``.
         """
         self._require_open()
+        _check_id(session_id)
         prompts = [] if prompt is None else _prompts(prompt)
         given = None if agent is None else _located(_reference(agent))
         told = None if options is None else _checked(options)
-        stored = await anyio.to_thread.run_sync(take_up, self._store, session_id)
+        stored = await anyio.to_thread.run_sync(self._store.resume_tree, session_id)
         try:
             start = stated_start(stored.header)
             found = _stated_reference(stored.header) if given is None else given
@@ -268,9 +269,11 @@ class Driver:
             _ignore,
             Providers(self._providers, self._caller),
             lambda: self._caller.post(run.thread_ended),
+            None if stored is None else partial(self._store.release, run.session_id),
         )
         start(run.thread)
-        self._runs.append(run)
+        # Those that have ended are their holders' to keep.
+        self._runs = [*(each for each in self._runs if not each.is_over), run]
         self._caller.start(run.watch)
         return run
 
@@ -292,6 +295,13 @@ def _reference(agent: object) -> str:
         f"{agent!r} has no reference, expected module:name or path/file.py:name, "
         "or an Agent"
     )
+
+
+def _check_id(session_id: object) -> None:
+    if not isinstance(session_id, str) or not session_id:
+        raise JsonDomainError(
+            f"a session's id is a string that is not empty, found {session_id!r}"
+        )
 
 
 def _located(reference: str) -> str:

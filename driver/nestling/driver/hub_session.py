@@ -16,7 +16,7 @@ from nestling.session.errors import WireError
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject
 from nestling.session.log import SessionLog
-from nestling.session.outcome import Outcome, outcome
+from nestling.session.outcome import Outcome, last_turn, outcome
 from nestling.wire.messages import Delegate, ToWorker
 
 MOST_WAITING: Final = 10_000
@@ -243,9 +243,14 @@ class HubSession:
         return self.has_result or 0 < self.begun <= self.turns_ended
 
     def outcome(self) -> Outcome:
-        """Return what the session has come to so far."""
-        came_to = outcome(own_events(self.log.events, self.seed_length))
-        return Outcome("aborted", came_to.output) if self.never_began else came_to
+        """Return what the session has come to so far.
+
+        Of one that is told one thing after the other it is what came of the last one.
+        """
+        if self.never_began:
+            return Outcome("aborted", [])
+        own = own_events(self.log.events, self.seed_length)
+        return outcome(last_turn(own) if self.creation.is_open else own)
 
     def when_asked(
         self,

@@ -37,7 +37,20 @@ class HubThread(threading.Thread):
         watch: Callable[[Notice], None],
         providers: Providers | None = None,
         on_end: Callable[[], None] | None = None,
+        on_failure: Callable[[], None] | None = None,
     ) -> None:
+        """Prepare a run.
+
+        Args:
+            director: decides; called in this thread only.
+            launcher: how workers are started.
+            writer: makes sessions durable.
+            bounds: when a run is over though it has not ended.
+            watch: called with what a person may want to see.
+            providers: answer calls, if anybody is to be asked.
+            on_end: called in this thread when nothing of the run is left.
+            on_failure: called before, if the run never came so far as to write.
+        """
         # Whoever leaves a driver waits for it. A program that ends without that, after a
         # third Ctrl-C for instance, is not held up by it; its workers end with it.
         super().__init__(name="nestling-hub", daemon=True)
@@ -48,6 +61,8 @@ class HubThread(threading.Thread):
         self._watch = watch
         self._providers = providers
         self._on_end = on_end
+        self._on_failure = on_failure
+        self._has_begun = False
         self._lock = threading.Lock()
         self._hub: HubLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -67,6 +82,8 @@ class HubThread(threading.Thread):
                 run_directory.remove()
         except BaseException as error:  # noqa: BLE001 - raised where the caller waits
             self._error = error
+        if not self._has_begun and self._on_failure is not None:
+            self._on_failure()
         if self._on_end is not None:
             self._on_end()
 
@@ -81,6 +98,7 @@ class HubThread(threading.Thread):
             self._watch,
             self._providers,
         )
+        self._has_begun = True
         with self._lock:
             self._hub, self._loop = hub, asyncio.get_running_loop()
             for event in self._told:

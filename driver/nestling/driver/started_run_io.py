@@ -24,7 +24,7 @@ from nestling.driver.live_director import Grown
 from nestling.session.errors import JsonDomainError, NestlingError
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, check, copied
-from nestling.session.outcome import Outcome, outcome
+from nestling.session.outcome import Outcome, last_turn, outcome
 from nestling.session.spawn_path import ROOT
 from nestling.wire.codec import size_problem
 
@@ -34,7 +34,7 @@ class RunResult(NamedTuple):
 
     Attributes:
         stop_reason: ``completed, aborted, error, max-tokens`` or ``refusal``.
-        output: content blocks of its last message.
+        output: content blocks of the last message of its last turn.
         text: the text of the output.
         diagnostic: why its turn failed, or how its process ended, if one of them did.
     """
@@ -113,7 +113,7 @@ class StartedRun:
         Args:
             own: the events that it did not inherit.
         """
-        came_to = outcome(own)
+        came_to = outcome(last_turn(own))
         was_cut = came_to.stop_reason == "error" and _is_interrupted(own)
         why = "its last turn was interrupted" if was_cut else None
         self._result = RunResult(*came_to, came_to.text, why)
@@ -271,6 +271,11 @@ class StartedRun:
         return self._end
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of the run's processes."""
+        return self._over.is_set()
+
+    @property
     def end(self) -> RunEnd | None:
         """How the run ended, once it has."""
         return self._end
@@ -298,7 +303,8 @@ class StartedRun:
         if path != ROOT:
             return
         outcome = settlement.outcome
-        if self._result is None or self._done < self._asked:
+        was_cut = self._done < self._asked or (self._asked == 0 and why is not None)
+        if self._result is None or was_cut:
             self._result = RunResult(*outcome, outcome.text, why or self._failure())
         self._done = math.inf
         self._wake()

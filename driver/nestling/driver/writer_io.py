@@ -217,7 +217,9 @@ class StoreWriter:
         self._waiting.drop(key)
         session_id = run.ids.pop(sid, None)
         if session_id is not None:
-            with suppress(StoreError):  # then the lease ends with this process
+            # What fails here costs nothing but the lease, which ends with this process;
+            # and nothing may end the thread that all runs wait for.
+            with suppress(Exception):
                 self.store.release(session_id)
 
     def _write_due(self, now: float) -> None:
@@ -228,6 +230,8 @@ class StoreWriter:
         problems: list[Exception | None]
         try:
             problems = [*self.store.append_logged(batches)]
+            if len(problems) != len(batches):
+                raise StoreError(f"{self.store.name} did not tell what it has stored")
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not on disk
             problems = [error] * len(batches)
         for (key, items), problem in zip(taken.items(), problems, strict=True):

@@ -84,11 +84,11 @@ def _went_on(scenario: Scenario) -> Iterator[tuple[str | None, str]]:
             # A repair's was told to nobody that lived: it may be older than the rest.
             seq = None if is_closing_result(result) else _told_at(child, result)
             if seq is not None:
-                yield (
-                    child.path,
-                    f"{child.recording.name}: its parent was told what it had come "
-                    f"to by event {seq}, and it went on by itself after that",
+                message = (
+                    "its parent was told what it had come to by event "
+                    f"{seq}, and it went on by itself after that"
                 )
+                yield child.path, f"{child.recording.name}: {message}"
 
 
 def _told_at(child: RecordedSession, result: Event) -> int | None:

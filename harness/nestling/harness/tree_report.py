@@ -79,7 +79,7 @@ def _sizes(told: Overview) -> list[str]:
 def _last(told: Overview) -> str:
     parts = []
     if told.closers:
-        parts.append("(load closes it)")
+        parts.append("(a resume closes it)")
     if told.note:
         parts.append(shown(told.note))
     if told.text:

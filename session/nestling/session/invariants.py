@@ -206,7 +206,7 @@ class _LogCheck:
 
     def end(self, *, is_live: bool) -> None:
         if self._turn is not None and not is_live and not self._is_lost:
-            self._say(f"turn {self._turn} is open: load closes it")
+            self._say(f"turn {self._turn} is open: a resume closes it")
 
     def _take_place(self, event: Event) -> None:
         if event.type == "turn/start":

@@ -9,6 +9,7 @@ the first session is.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import stat
@@ -17,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nestling.session.errors import StoreError
+from nestling.session.errors import CorruptError, StoreError
 from nestling.session.event import Event
 from nestling.session.files_io import Stamp, cause, stamp_of, sync_directory
 from nestling.session.header import Header
@@ -25,9 +26,13 @@ from nestling.session.ids import CONTINUED, id_of_parts, id_parts
 from nestling.session.jsonl_log import check_owner, read_header_line, read_log
 from nestling.session.log_file_io import LogFile, publish
 from nestling.session.store_backend import Held, Listed, Tail, Write
+from nestling.session.strict import LONGEST_ID
 from nestling.session.writing import encode_header, encode_rows, encode_scalar_rows
 
 LOG: Final = "session.jsonl"
+LONGEST_HEADER: Final = 64 * 1024 * 1024
+"""So many bytes has a header's line at most, its newline included."""
+
 OPEN_FILES: Final = 4
 """So many files are kept open between two writes: those written last."""
 
@@ -35,6 +40,10 @@ _DELETED: Final = ".deleted-"
 _LEASES: Final = ".leases"
 _READS: Final = 16
 """So often a file is read again because it changed meanwhile."""
+
+# A character outside the first plane needs most: two units of five characters.
+_DEEPEST: Final = len(id_parts("\U0001f600" * LONGEST_ID))
+"""So many directories, one in the other, lead to a session at most."""
 
 _BUFFER: Final = 8192
 # O_NONBLOCK: a pipe of that name must not hold the reader.
@@ -46,10 +55,13 @@ class _Stored(NamedTuple):
 
     parts: tuple[str, ...]
     path: str  # of its log
+    problem: str = ""  # why it cannot be looked at
 
 
 class JsonlBackend:
     """Keeps sessions as files of lines (a ``Backend``).
+
+    After a fork only the parent may write; the child may read.
 
     Attributes:
         name: ``jsonl:`` and the absolute path of the root.
@@ -64,8 +76,15 @@ class JsonlBackend:
             root: its directory, which need not exist. A relative one is resolved now:
                 changing the working directory later changes nothing.
             packs: write runs of deltas as one row, as readers of the format know them.
+
+        Raises:
+            StoreError: if there can be no directory of that name.
         """
-        self._root = os.path.abspath(root)
+        text = os.fspath(root)
+        if not _is_path(text):
+            raise StoreError(f"jsonl:{text!r}: expected the path of a directory")
+        self._root = os.path.abspath(text)
+        self._pid = os.getpid()
         self.name = f"jsonl:{self._root}"
         self._encode = encode_rows if packs else encode_scalar_rows
         self._logs: dict[str, LogFile] = {}
@@ -158,13 +177,32 @@ class JsonlBackend:
                 outcomes.append(error)
         return outcomes
 
+    def _require_owner(self) -> None:
+        """Check that this process opened the store: a fork holds none of its leases.
+
+        Raises:
+            StoreError: if it was forked from the one that did.
+        """
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"{self.name}: it was opened in the process that this one was forked "
+                "from; only that one, or a store opened here, may write"
+            )
+
     def _write(self, write: Write) -> None:
+        self._require_owner()
         session_id, seq = write.header.id, write.events[0].seq
         path = self._path(session_id)
         if write.is_new:
             if seq != 0:
                 raise StoreError(f"{path}: a new session cannot begin at event {seq}")
-            data = encode_header(write.header) + self._encode(write.events)
+            head = encode_header(write.header)
+            if len(head) > LONGEST_HEADER:
+                raise StoreError(
+                    f"{path}: cannot create: its header has {len(head)} bytes, "
+                    f"expected at most {LONGEST_HEADER}"
+                )
+            data = head + self._encode(write.events)
             log = publish(path, self._root, data, len(write.events))
             self._forget(session_id)
             self._logs[session_id] = log
@@ -193,6 +231,7 @@ class JsonlBackend:
             StoreError: if the session has changed since it was read, or the file
                 cannot be changed.
         """
+        self._require_owner()
         session_id = held.header.id
         path = self._path(session_id)
         found = _stamp(path)
@@ -215,6 +254,7 @@ class JsonlBackend:
             CorruptError: if another session is stored under that name.
             StoreError: if it cannot be removed, or not what was left of its files.
         """
+        self._require_owner()
         path = self._path(session_id)
         if _stamp(path) is None:
             return False
@@ -268,9 +308,11 @@ class JsonlBackend:
         """Return every stored session, ordered by id; only headers are read.
 
         Raises:
-            StoreError: if a directory of the store cannot be read.
+            StoreError: if the store's directory cannot be read. What is wrong with one
+                of its entries is told by that entry.
         """
-        listed = [_listed(stored) for stored in self._stored(())]
+        self._require_directory()
+        listed = [_listed(stored) for stored in self._stored()]
         found = [session for session in listed if session is not None]
         return sorted(found, key=lambda session: session.id)
 
@@ -283,25 +325,30 @@ class JsonlBackend:
         headers = [listed.header for listed in self.sessions()]
         return [h for h in headers if h is not None and h.parent_session == session_id]
 
-    def _stored(self, above: tuple[str, ...]) -> Iterator[_Stored]:
-        """Walk the directories that may hold sessions, below the components `above`."""
-        directory = os.path.join(self._root, *above)
-        try:
-            names = sorted(os.listdir(directory))
-        except FileNotFoundError:  # no store yet, or what was here was just deleted
-            return
-        except OSError as error:
-            raise StoreError(f"{directory}: cannot list: {cause(error)}") from None
-        for name in names:
-            if name.startswith("."):
+    def _stored(self) -> Iterator[_Stored]:
+        """Walk the directories that may hold sessions, as deep as an id can lead."""
+        waiting: list[tuple[str, ...]] = [()]
+        while waiting:
+            above = waiting.pop()
+            directory = os.path.join(self._root, *above)
+            try:
+                names = sorted(os.listdir(directory))
+            except FileNotFoundError:  # no store yet, or it was just deleted
                 continue
-            path = os.path.join(directory, name)
-            if not os.path.isdir(path):
+            except OSError as error:
+                problem = f"{directory}: cannot list: {cause(error)}"
+                if not above:
+                    raise StoreError(problem) from None
+                yield _Stored(above, directory, problem)
                 continue
-            if name.endswith(CONTINUED):
-                yield from self._stored((*above, name))
-            else:
-                yield _Stored((*above, name), os.path.join(path, LOG))
+            for name in names:
+                parts, path = (*above, name), os.path.join(directory, name)
+                if name.startswith(".") or not _is_directory(path):
+                    continue
+                if not name.endswith(CONTINUED):
+                    yield _Stored(parts, os.path.join(path, LOG))
+                elif len(parts) < _DEEPEST:
+                    waiting.append(parts)
 
     # --- the rest ------------------------------------------------------------------
 
@@ -319,7 +366,19 @@ class JsonlBackend:
     def _path(self, session_id: str) -> str:
         if not session_id:
             raise StoreError(f"{self.name}: a session's id must not be empty")
+        self._require_directory()
         return os.path.join(self._root, *id_parts(session_id), LOG)
+
+    def _require_directory(self) -> None:
+        """Check that the root is no file; it may be missing.
+
+        Raises:
+            StoreError: if it is one.
+        """
+        # What else is wrong with it is told by what is done there.
+        with suppress(OSError):
+            if not stat.S_ISDIR(os.stat(self._root).st_mode):
+                raise StoreError(f"{self._root}: is no directory")
 
     def _forget(self, session_id: str) -> None:
         """Drop what is known of a session: it is gone, or somebody else changed it."""
@@ -327,6 +386,31 @@ class JsonlBackend:
         log = self._open.pop(session_id, None)
         if log is not None:
             log.close()
+
+
+def _is_path(text: str) -> bool:
+    """Tell whether a file can have that name."""
+    try:
+        return bool(text) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_directory(path: str) -> bool:
+    """Tell whether a path leads to a directory that may be walked into.
+
+    One that a link stands for is taken for a session's, but not for the way to others:
+    links can lead in circles.
+    """
+    try:
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            return not path.endswith(CONTINUED) and os.path.isdir(path)
+        return stat.S_ISDIR(found.st_mode)
+    except FileNotFoundError:  # just deleted
+        return False
+    except OSError:  # whoever looks into it is told why
+        return True
 
 
 def _stamp(path: str) -> Stamp | None:
@@ -345,6 +429,10 @@ def _read_whole(path: str) -> tuple[bytes, Stamp] | None:
         try:
             with open(_open_file(path), "rb", buffering=0) as file:
                 before = stamp_of(os.fstat(file.fileno()))
+                if before.size > LONGEST_HEADER:
+                    # It may be too much to be kept in memory, and no session at all.
+                    _read_line(file, path)
+                    file.seek(0)
                 data = file.readall()
             after = stamp_of(os.stat(path))
         except FileNotFoundError:
@@ -372,24 +460,45 @@ def _open_file(path: str) -> int:
 
 def _read_header(path: str) -> Header | None:
     """Read a file's first line only, or return None if there is no such file."""
-    line = bytearray()
     try:
         with open(_open_file(path), "rb", buffering=0) as file:
-            while b"\n" not in line[-_BUFFER:]:
-                piece = file.read(_BUFFER)
-                if not piece:
-                    break
-                line += piece
+            line = _read_line(file, path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise StoreError(f"{path}: cannot read: {cause(error)}") from None
-    return read_header_line(bytes(line[: line.find(b"\n") + 1 or len(line)]), path)
+    return read_header_line(line, path)
+
+
+def _read_line(file: io.FileIO, path: str) -> bytes:
+    """Read a file's first line, which ends within a bound.
+
+    Raises:
+        CorruptError: if it does not.
+    """
+    line = bytearray()
+    while b"\n" not in line[-_BUFFER:]:
+        piece = file.read(_BUFFER)
+        if not piece:
+            break
+        line += piece
+        if len(line) > LONGEST_HEADER + _BUFFER:
+            break
+    end = line.find(b"\n") + 1 or len(line)
+    if end > LONGEST_HEADER:
+        raise CorruptError(
+            f"{path}: line 1 (byte 0): a header has at most {LONGEST_HEADER} bytes, "
+            "found no newline in so many"
+        )
+    return bytes(line[:end])
 
 
 def _listed(stored: _Stored) -> Listed | None:
     """Return one entry of the list, or None if no session is stored there."""
-    name, revision, header, problem = "/".join(stored.parts), "", None, ""
+    name, revision, header = "/".join(stored.parts), "", None
+    problem = stored.problem
+    if problem:
+        return Listed(name, header, revision, problem)
     try:
         found = _stamp(stored.path)
         if found is None:

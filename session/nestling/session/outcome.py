@@ -40,6 +40,14 @@ def outcome(own: Sequence[Event]) -> Outcome:
     return Outcome(_stop_reason(own), _output(own))
 
 
+def last_turn(own: Sequence[Event]) -> Sequence[Event]:
+    """Return the events of a session's last turn, which may be open."""
+    for position in range(len(own) - 1, -1, -1):
+        if own[position].type == "turn/start":
+            return own[position:]
+    return own
+
+
 def is_models(event: Event) -> bool:
     """Tell whether an assistant message is a model's, and no stand-in for one.
 

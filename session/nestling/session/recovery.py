@@ -15,7 +15,7 @@ from nestling.session.boundary import own_events
 from nestling.session.delegation import DELEGATION_TOOLS, delegation_result
 from nestling.session.event import Event
 from nestling.session.header import Header
-from nestling.session.jsontext import JsonObject, shown
+from nestling.session.jsontext import Json, JsonObject, shown
 from nestling.session.outcome import is_models, outcome
 from nestling.session.repair import OpenCall, open_calls
 
@@ -64,14 +64,26 @@ def _place(child: Header) -> _Place | None:
     return by.turn, by.step, by.block, by.call_id
 
 
-def is_settled(child: Header, events: Sequence[Event]) -> bool:
-    """Tell whether a child had done its task: its last own turn ended by itself."""
-    for event in reversed(own_events(events, child.seed_length)):
-        if event.type == "turn/end":
-            return bool(event.data["reason"]["kind"] != "interrupted")
+def answered(own: Sequence[Event]) -> Sequence[Event] | None:
+    """Return a child's own events up to where it had done its task; None if it had not.
+
+    Its task is what it was told first. A turn that was interrupted did not do it; another
+    turn that was told the same may have. What it was asked later, by whoever resumed it
+    by itself, is nothing that its parent waited for.
+    """
+    task: Json = None
+    said: Json = None
+    for position, event in enumerate(own):
         if event.type == "turn/start":
-            return False
-    return False
+            said = None
+        elif event.type == "user/message" and said is None:
+            said = event.data["content"]
+            task = said if task is None else task
+        elif event.type == "turn/end":
+            ended_by_itself = event.data["reason"]["kind"] != "interrupted"
+            if ended_by_itself and said == task:
+                return own[: position + 1]
+    return None
 
 
 def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
@@ -84,16 +96,21 @@ def told(call: OpenCall, child: Header, events: Sequence[Event]) -> JsonObject:
             so nobody needs to know what its own children came to.
     """
     own = own_events(events, child.seed_length)
-    result = delegation_result(outcome(own))
-    block = {"type": "tool-result", "toolCallId": call.call_id, **result}
-    if is_settled(child, events):
-        return {"block": block}
+    done = answered(own)
+    if done is not None:
+        result = delegation_result(outcome(done))
+        return {"block": _block(call, **result)}
     content = [{"type": "text", "text": text} for text in _interruption(child, own)]
     error = {"name": "SubagentInterruptedError", "code": SUBAGENT_INTERRUPTED}
-    return {"block": {**block, "content": content, "isError": True}, "error": error}
+    return {"block": _block(call, content=content, isError=True), "error": error}
+
+
+def _block(call: OpenCall, **result: Json) -> JsonObject:
+    return {"type": "tool-result", "toolCallId": call.call_id, **result}
 
 
 def _interruption(child: Header, own: Sequence[Event]) -> Iterator[str]:
+    own = _first_turn(own)
     done = sum(e.type == "assistant/message" and is_models(e) for e in own)
     yield (
         "Error: the subagent was interrupted before it had finished, after "
@@ -103,3 +120,11 @@ def _interruption(child: Header, own: Sequence[Event]) -> Iterator[str]:
     text = outcome(own).text
     if text:
         yield text
+
+
+def _first_turn(own: Sequence[Event]) -> Sequence[Event]:
+    """Return the events up to the end of the first turn, or all if it is open."""
+    for position, event in enumerate(own):
+        if event.type == "turn/end":
+            return own[: position + 1]
+    return own

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nestling.session.errors import (
@@ -76,6 +76,12 @@ class SqliteBackend:
         text = os.fspath(path)
         if not text or "\0" in text:
             raise StoreError(f"sqlite:{text!r}: expected the path of a file")
+        try:
+            os.fsencode(text)
+        except UnicodeEncodeError:
+            raise StoreError(
+                f"sqlite:{text!r}: expected a path that the file system can name"
+            ) from None
         self._path = os.path.abspath(text)
         self.name = f"sqlite:{self._path}"
         self._store = StoreConnection(self._path, self.name, busy_seconds)
@@ -170,14 +176,26 @@ class SqliteBackend:
         if not writes:
             return []
         seen: dict[str, str] = {}
+        known: dict[str, str] = {}
         try:
             with self._store.writing("write"):
                 results = [self._write_apart(write, seen) for write in writes]
+                known = self._forget(seen)
         except StoreError as error:
+            self._seen.update(known)
             # One for each: callers raise them in different places.
             return [type(error)(str(error)) for _ in writes]
         self._remember(seen)
         return results
+
+    def _forget(self, session_ids: Iterable[str]) -> dict[str, str]:
+        """Forget and return what was seen of sessions that are about to change.
+
+        If an interrupt comes between the commit and what is remembered of it, their
+        next writes ask the store, instead of taking our own commit for another's.
+        """
+        seen = self._seen
+        return {found: seen.pop(found) for found in session_ids if found in seen}
 
     def _remember(self, seen: dict[str, str]) -> None:
         self._seen.update(seen)
@@ -270,7 +288,8 @@ class SqliteBackend:
                 self._insert(session_id, closers, self._next_seq(session_id))
             if closers or held.tail is not None:
                 revision = self._bumped(session_id)
-        self._seen[session_id] = revision
+            self._forget([session_id])
+        self._remember({session_id: revision})
 
     def delete(self, session_id: str) -> bool:
         """Remove a session with its events; return whether there was one."""
@@ -279,7 +298,7 @@ class SqliteBackend:
         with self._store.writing(f"delete session {session_id!r}"):
             gone = self._store.run("delete_session", (text_bytes(session_id),))
             was_there = gone.rowcount > 0
-        self._seen.pop(session_id, None)
+            self._forget([session_id])
         return was_there
 
     # --- the file ----------------------------------------------------------------

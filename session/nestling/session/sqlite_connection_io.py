@@ -6,7 +6,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from nestling.session.errors import StoreError
@@ -19,6 +20,7 @@ from nestling.session.sqlite_file_io import (
     connect,
     create_file,
     create_tables,
+    has,
     head_of,
     is_blank_file,
     look_at,
@@ -38,16 +40,38 @@ _LOST: Final = (
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_CANTOPEN,
+    # Where a file may not be written SQLite opens it to be read, and says nothing.
+    sqlite3.SQLITE_READONLY,
 )
 """After these a connection is opened anew, so that what it remembers is gone, too."""
 
 _FileId: TypeAlias = tuple[int, int]
 
 
+_NOT_READABLE: Final = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+"""What comes of opening a store to read it where not even that is possible."""
+
+
+class _Mode(Enum):
+    """How a file is opened; the values are SQLite's options.
+
+    Attributes:
+        WRITE: the last one that closes takes the log into the file.
+        READ: the file cannot be written, so it and its log stay as they are.
+        FROZEN: nothing can be put beside the file, and there is no log. What somebody
+            else writes is not noticed, so this is for one transaction only.
+    """
+
+    WRITE = "mode=rw"
+    READ = "mode=ro"
+    FROZEN = "mode=ro&immutable=1"
+
+
 class _Open(NamedTuple):
     pid: int
     file: _FileId
     connection: sqlite3.Connection
+    mode: _Mode
 
 
 # A forked child inherits this list with its parent's connections. It must not use them,
@@ -121,6 +145,9 @@ class StoreConnection:
             except BaseException as error:
                 self._roll_back(error)
                 raise
+            finally:
+                if self._open is not None and self._open.mode is _Mode.FROZEN:
+                    self.close()
 
     def _is_usable(self, is_writing: bool) -> bool:
         if self._open is None:
@@ -130,14 +157,28 @@ class StoreConnection:
             if self._open is None:
                 return False
             self._cookie = -1
-        if self._open.pid != os.getpid():
+        self._check_file(self._open)
+        if is_writing and self._open.mode is not _Mode.WRITE:
+            before = self._open
+            self.close()
+            self._open = _opened(self._path, self._store, self._busy_seconds, True)
+            self._cookie = -1
+            if self._open is None or self._open.file != before.file:
+                self.close()
+                raise self._replaced()
+        return True
+
+    def _check_file(self, opened: _Open) -> None:
+        if opened.pid != os.getpid():
             raise _forked(self._store)
         found = look_at(self._path, self._store)
-        if found is None or _file_id(found) != self._open.file:
-            raise StoreError(
-                f"{self._store}: the file was removed or replaced while it was open"
-            )
-        return True
+        if found is None or _file_id(found) != opened.file:
+            raise self._replaced()
+
+    def _replaced(self) -> StoreError:
+        return StoreError(
+            f"{self._store}: the file was removed or replaced while it was open"
+        )
 
     def _check_owner(self) -> None:
         """Check that the store is still what it was when it was opened."""
@@ -170,7 +211,7 @@ class StoreConnection:
         _open_connections.pop(id(opened.connection), None)
         # What was said to be durable is; the log is taken into the file another time.
         with suppress(sqlite3.Error):
-            opened.connection.close()
+            _close(opened.connection, opened.mode, self._path, opened.file)
 
 
 def _opened(
@@ -197,21 +238,71 @@ def _opened(
             raise _forked(store)
     if is_blank_file(path, store, busy_seconds) and not is_writing:
         return None
-    connection = connect(path, "mode=rw", busy_seconds)
+    if is_writing:
+        return _opened_as(_Mode.WRITE, path, store, busy_seconds, file)
     try:
-        is_there = _prepare(connection, store, busy_seconds, is_writing)
+        return _opened_as(_Mode.READ, path, store, busy_seconds, file)
+    except sqlite3.OperationalError as error:
+        if code_of(error) not in _NOT_READABLE:
+            raise
+        # A maker was cut short, and SQLite must undo what it did.
+        if has(path + "-journal"):
+            return _opened_as(_Mode.WRITE, path, store, busy_seconds, file, False)
+        if has(path + "-wal"):
+            raise StoreError(
+                f"{store}: it has an unfinished log, which can only be read where a "
+                f"file can be put beside it: {error}"
+            ) from None
+        return _opened_as(_Mode.FROZEN, path, store, busy_seconds, file)
+
+
+def _opened_as(
+    mode: _Mode,
+    path: str,
+    store: str,
+    busy_seconds: float,
+    file: _FileId,
+    is_writing: bool | None = None,
+) -> _Open | None:
+    if is_writing is None:
+        is_writing = mode is _Mode.WRITE
+    connection = connect(path, mode.value, busy_seconds)
+    is_there = False
+    try:
+        is_there = _prepare(connection, store, busy_seconds, mode, is_writing)
         again = look_at(path, store)
         if again is None or _file_id(again) != file:
+            is_there = False
             raise StoreError(f"{store}: the file was replaced while it was opened")
-    except BaseException:
-        connection.close()
-        raise
+    finally:
+        if not is_there:
+            _close(connection, mode, path, file)
     if not is_there:
-        connection.close()
         return None
-    opened = _Open(os.getpid(), file, connection)
+    opened = _Open(os.getpid(), file, connection, mode)
     _open_connections[id(connection)] = opened
     return opened
+
+
+def _close(
+    connection: sqlite3.Connection, mode: _Mode, path: str, file: _FileId
+) -> None:
+    """Close a connection, leaving nothing beside the file that was not there before.
+
+    What can only read cannot remove the empty log that it made, as nobody may who does
+    not have the file alone. One that can write does so when it is closed, and with an
+    empty log it writes nothing.
+    """
+    connection.close()
+    is_empty = os.path.exists(path + "-wal") and not has(path + "-wal")
+    if mode is not _Mode.READ or not is_empty or has(path + "-journal"):
+        return
+    with suppress(sqlite3.Error, OSError):
+        if _file_id(os.lstat(path)) != file:
+            return
+        with closing(connect(path, _Mode.WRITE.value, 0)) as other:
+            run(other, "set_trusted_schema")
+            head_of(other)
 
 
 def _file_id(found: os.stat_result) -> _FileId:
@@ -226,7 +317,11 @@ def _forked(store: str) -> StoreError:
 
 
 def _prepare(
-    connection: sqlite3.Connection, store: str, busy_seconds: float, is_writing: bool
+    connection: sqlite3.Connection,
+    store: str,
+    busy_seconds: float,
+    mode: _Mode,
+    is_writing: bool,
 ) -> bool:
     """Make a connection fit for use; False if there is no store, and none is made."""
     deadline = time.monotonic() + busy_seconds
@@ -241,7 +336,8 @@ def _prepare(
             return False
         _initialise(connection, store)
     _check(connection, store)
-    _use_log(connection, store, deadline)
+    if mode is _Mode.WRITE:
+        _use_log(connection, store, deadline)
     run(connection, "set_synchronous")
     _verify(connection, store, "synchronous", _SYNCHRONOUS_FULL)
     return True

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cache
@@ -51,6 +52,11 @@ class Head(NamedTuple):
     def is_blank(self) -> bool:
         """Whether nobody has said whose the file is."""
         return self == (0, 0)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the file is a store of this layout."""
+        return self == (APPLICATION_ID, LAYOUT_VERSION)
 
 
 @cache
@@ -208,14 +214,32 @@ def is_blank_file(path: str, store: str, busy_seconds: float) -> bool:
         UnsupportedError: if it is neither.
         CorruptError, StoreError: if SQLite cannot tell.
     """
+    deadline = time.monotonic() + busy_seconds
     while True:
+        before = _stamp(path)
         head = _head_of_file(path, store)
         try:
             return _is_blank(head, path, store, busy_seconds)
         except StoreError:
-            # Somebody may have made it a store while it was looked into.
-            if _head_of_file(path, store) == head:
+            # Somebody may have made it a store while it was looked into, or started to
+            # take a log into a store that had none.
+            is_as_before = not head.is_ours or _stamp(path) == before
+            is_late = time.monotonic() >= deadline
+            if _head_of_file(path, store) == head and (is_as_before or is_late):
                 raise
+
+
+def _stamp(path: str) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what differs when somebody has written a file, or has a log beside it."""
+    return tuple(_stamp_of(path + suffix) for suffix in ("", "-wal"))
+
+
+def _stamp_of(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 @contextmanager
@@ -254,20 +278,22 @@ def _is_blank(head: Head, path: str, store: str, busy_seconds: float) -> bool:
         with _unlocked(path, store) as connection:
             check_empty(connection, store)
         # A store's head is never in its log only: it is written before there is one.
-        if _has(path + "-wal"):
+        if has(path + "-wal"):
             raise UnsupportedError(
                 f"{store}: found an unfinished log of something else beside an empty "
                 "database, expected a store of Nestling"
             )
         return True
     check_head(head, store)
-    # While it is being made a store, or where that was cut short, pages may be missing;
-    # opening it settles that, and it is checked then.
-    if not _has(path + "-journal"):
+    # Where there is a log, the file alone says nothing: pages may be missing, or be of
+    # different states, as long as not all of the log has been taken into it.
+    if has(path + "-wal"):
+        _check_with_log(path, store, busy_seconds)
+    # Likewise while it is being made a store, or where that was cut short. Opening it
+    # settles that, and it is checked then.
+    elif not has(path + "-journal"):
         with _unlocked(path, store) as connection:
             check_layout(connection, store)
-    if _has(path + "-wal"):
-        _check_with_log(path, store, busy_seconds)
     return False
 
 
@@ -291,7 +317,8 @@ def _check_with_log(path: str, store: str, busy_seconds: float) -> None:
         raise CorruptError(f"{store}: cannot look into it: {error}") from None
 
 
-def _has(path: str) -> bool:
+def has(path: str) -> bool:
+    """Tell whether there is a file with something in it."""
     try:
         return os.stat(path).st_size > 0
     except OSError:

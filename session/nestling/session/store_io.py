@@ -16,7 +16,8 @@ Source of the rules: the session format, version 0 (``docs/format.md``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -32,6 +33,7 @@ from nestling.session.errors import (
     UnsupportedError,
 )
 from nestling.session.event import Event
+from nestling.session.families import below, families
 from nestling.session.header import Header
 from nestling.session.jsontext import is_int0, shown
 from nestling.session.lease_io import Leases
@@ -80,13 +82,14 @@ class _Writing:
 
     Attributes:
         header: its header.
-        length: how many events are stored.
+        length: how many events are stored; None while that is being changed, and
+            afterwards if it was cut short.
         checks: has taken them all; None if it would have to be made.
     """
 
     def __init__(self, header: Header, length: int, checks: StrictLog | None) -> None:
         self.header = header
-        self.length = length
+        self.length: int | None = length
         self.checks = checks
 
 
@@ -98,6 +101,7 @@ class SessionStore:
         self._backend = backend
         self._leases = Leases(backend.lease_folder())
         self._writing: dict[str, _Writing] = {}
+        self._families: Mapping[str, Sequence[Header]] | None = None
         self._parent: tuple[str, str, PrefixDigest] | None = None
         self._lock = threading.RLock()
         self._is_closed = False
@@ -216,13 +220,24 @@ class SessionStore:
         for number in due:
             session_id, events = batches[number]
             writing = self._writing[session_id]
-            writes.append(Write(writing.header, events, writing.length == 0))
+            is_new = self._length_of(writing) == 0
+            writes.append(Write(writing.header, events, is_new))
+        for write in writes:
+            self._writing[write.header.id].length = None
         written = self._backend.write(writes) if writes else []
         for number, write, problem in zip(due, writes, written, strict=True):
             outcomes[number] = problem
             if problem is None:
-                self._writing[write.header.id].length += len(write.events)
+                length = write.events[0].seq + len(write.events)
+                self._writing[write.header.id].length = length
         return outcomes
+
+    def _length_of(self, writing: _Writing) -> int:
+        """Return how many events are stored; looked up where a write did not end well."""
+        if writing.length is None:
+            held = self._backend.read(writing.header.id)
+            writing.length = 0 if held is None else len(held.events)
+        return writing.length
 
     def _problem(self, batch: Batch) -> StoreError | None:
         writing = self._writing.get(batch.session_id)
@@ -230,9 +245,10 @@ class SessionStore:
             return StoreError(
                 f"{self._named(batch.session_id)} was neither created nor resumed here"
             )
-        if batch.events[0].seq != writing.length:
+        length = self._length_of(writing)
+        if batch.events[0].seq != length:
             return StoreError(
-                f"{self._named(batch.session_id)} has {writing.length} events, "
+                f"{self._named(batch.session_id)} has {length} events, "
                 f"it cannot continue at {batch.events[0].seq}"
             )
         return None
@@ -240,7 +256,9 @@ class SessionStore:
     def _checks_of(self, writing: _Writing) -> StrictLog:
         if writing.checks is not None:
             return writing.checks
-        held = self._backend.read(writing.header.id) if writing.length else None
+        held = None
+        if self._length_of(writing):
+            held = self._backend.read(writing.header.id)
         return StrictLog(() if held is None else held.events)
 
     def resume(self, session_id: str) -> Stored:
@@ -261,6 +279,8 @@ class SessionStore:
             self._require_open()
             if session_id in self._writing:
                 raise LeaseError(f"{self._named(session_id)} is being written here")
+            if not self._is_stored(session_id):
+                raise self._not_found(session_id)  # before anything is created for it
             self._leases.take(session_id)
             try:
                 stored = self._repaired(session_id)
@@ -269,6 +289,29 @@ class SessionStore:
                 raise
             length = len(stored.events)
             self._writing[session_id] = _Writing(stored.header, length, None)
+            return stored
+
+    def resume_tree(self, session_id: str) -> Stored:
+        """Resume a session, and close what was left open in those below it.
+
+        What cannot be repaired below it stays as it is: its parent is told that it was
+        interrupted, and somebody may be writing it.
+
+        Raises:
+            SessionNotFoundError, LeaseError, CorruptError, UnsupportedError, StoreError:
+                as ``resume``.
+        """
+        with self._lock:
+            self._require_open()
+            # Headers are read once, however many sessions ask for their children.
+            self._families = families(self._backend.sessions())
+            try:
+                stored = self.resume(session_id)
+                for child in below(session_id, self._families):
+                    with suppress(StoreError):
+                        self.load(child)
+            finally:
+                self._families = None
             return stored
 
     def release(self, session_id: str) -> None:
@@ -441,13 +484,18 @@ class SessionStore:
     def _closers(self, held: Held) -> list[Event]:
         """Return what closes a session; its children's logs say what they came to."""
         calls = open_delegations(held.events)
-        children = self._backend.children(held.header.id) if calls else []
+        children = self._children_of(held.header.id) if calls else []
         results = {}
         for call, child in made_by(calls, children):
             events = self._child_events(child)
             if events is not None:
                 results[call] = told(call, child, events)
         return closers(held.events, results)
+
+    def _children_of(self, session_id: str) -> Sequence[Header]:
+        if self._families is not None:
+            return self._families.get(session_id, ())
+        return self._backend.children(session_id)
 
     def _child_events(self, child: Header) -> list[Event] | None:
         """Return what is stored of a child; None if that cannot be read."""
@@ -543,6 +591,10 @@ def open_store(address: str) -> SessionStore:
 
 def backend_of(address: str) -> Backend:
     """Return what keeps the sessions of the store at an address (see ``open_store``)."""
+    if not isinstance(address, str):
+        raise StoreError(
+            f"a store's address is jsonl:DIR, sqlite:FILE or memory:, found {address!r}"
+        )
     scheme, _, path = address.partition(":")
     # Imported where they are used: a run without a store needs neither of them.
     if scheme == "jsonl" and path:
