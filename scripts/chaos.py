@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -68,6 +68,7 @@ from chaos_faults import (
 )
 
 from nestling.driver import Driver
+from nestling.driver.exits import Birth
 from nestling.driver.hub_io import Bounds
 from nestling.driver.launcher_io import ExecLauncher, Launcher
 from nestling.driver.started_run_io import RunResult, StartedRun
@@ -185,6 +186,7 @@ class Ended(NamedTuple):
         says_so: whether it says itself that something went wrong.
         problems: what is wrong with how it ended.
         reported: the sessions that a replay has stopped because they differed.
+        births: how workers came to be, by spawn path.
     """
 
     logs: Logs
@@ -192,11 +194,21 @@ class Ended(NamedTuple):
     says_so: bool
     problems: list[str]
     reported: AbstractSet[str] = frozenset()
+    births: Mapping[str, Birth] = {}
 
 
 COUNTED: Final = (
     *("runs", "undisturbed", "honest errors", "failed", "live", "replays"),
-    *("sessions", "calls", "misrouted", "lies", "lost", "leaked", "not ended"),
+    *(
+        "sessions",
+        "calls",
+        "fallbacks",
+        "misrouted",
+        "lies",
+        "lost",
+        "leaked",
+        "not ended",
+    ),
 )
 
 
@@ -296,7 +308,9 @@ async def live(at: Theatre, plan: Plan, scene: Scene) -> Ended:
     found = store_problems(at.store, logs, failed=failed)
     problems += [f"lost: {each}" for each in found]
     problems += live_problems(run, result, logs)
-    return Ended(logs, root_id, says_so(run, result, logs), problems)
+    births = {} if run.end is None else run.end.births
+    told = says_so(run, result, logs)
+    return Ended(logs, root_id, told, problems, births=births)
 
 
 def live_problems(run: StartedRun, result: RunResult, logs: Logs) -> list[str]:
@@ -331,7 +345,9 @@ async def replayed(at: Theatre, plan: Plan, scene: Scene) -> Ended:
     problems = [f"misrouted: {each}" for each in found]
     reported = {p.path for p in report.problems if p.path and p.kind != "worker-lost"}
     says_so = bool(report.problems)
-    return Ended(report.logs, scenario.root.id, says_so, problems, reported)
+    return Ended(
+        report.logs, scenario.root.id, says_so, problems, reported, report.births
+    )
 
 
 async def played(at: Theatre, plan: Plan, scene: Scene) -> tuple[list[str], Ended]:
@@ -427,6 +443,10 @@ class Company:
         self.totals.counts["sessions"] += len(ended.logs)
         calls = sum(len(calls_of(log)) for log in ended.logs.values())
         self.totals.counts["calls"] += calls
+        reasons = [each.reason for each in ended.births.values() if each.reason]
+        self.totals.counts["fallbacks"] += len(reasons)
+        if reasons and self._is_verbose:
+            print(f"    {len(reasons)} by exec: {reasons[0]}", file=sys.stderr)
 
     def _score(self, plan: Plan, scene: Scene, took: float) -> None:
         totals = self.totals

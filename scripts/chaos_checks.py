@@ -169,16 +169,21 @@ def calls_of(log: Log) -> list[Call]:
 _ENDS: Final = ("assistant/message", "llm/retry", "step/end", "turn/end")
 
 
+def request_of(log: Log, call: Call) -> bytes:
+    """Return the request that a call was, as its own log has it."""
+    before = SessionLog()
+    for event in log.events[: call.start]:
+        before.append_trusted(event)
+    return key_of(rebuild_request(before))
+
+
 def misrouted_live(
     logs: Logs, said: Mapping[bytes, list[list[JsonObject]]]
 ) -> Iterator[str]:
     """Yield calls that were served what was not said to their own request."""
     for path, log in logs.items():
         for call in calls_of(log):
-            before = SessionLog()
-            for event in log.events[: call.start]:
-                before.append_trusted(event)
-            answers = said.get(key_of(rebuild_request(before)), [])
+            answers = said.get(request_of(log, call), [])
             if not any(_begins(answer, call.chunks) for answer in answers):
                 yield f"{path}: event {call.start}: answered with {call.chunks}"
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.examples import FOLDER
+from nestling.driver.exits import Log
+from support.examples import FOLDER, example
 from support.processes import needs_linux
 
 pytestmark = needs_linux
@@ -48,6 +49,37 @@ def test_what_comes_of_it_is_right_or_an_honest_error(
     assert totals["undisturbed"] + totals["honest errors"] == count
     assert totals["honest errors"] > 0
     assert sum(totals["faults"].values()) > count / 2
+
+
+def test_answers_of_others_and_false_successes_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import chaos_checks as checks
+    from chaos_faults import Told
+
+    logs = checks.recorded(example("twins"))
+    said = {}
+    for log in logs.values():
+        for call in checks.calls_of(log):
+            said[checks.request_of(log, call)] = [call.chunks]
+    assert list(checks.misrouted_live(logs, said)) == []
+    assert list(checks.misrouted_replay(logs, example("twins"))) == []
+    one, two = sorted(path for path in logs if path != "/")
+    swapped = {**logs, one: logs[two], two: logs[one]}
+    assert len(list(checks.misrouted_replay(swapped, example("twins")))) == 2
+    first, second = list(said)[-2:]
+    said[first], said[second] = said[second], said[first]
+    assert len(list(checks.misrouted_live(logs, said))) == 2
+
+    blocks = [e for e in logs["/"].events if e.type == "tool/result"]
+    told = Told("/", one, {"block": blocks[0].data["message"]["content"][0]})
+    assert list(checks.result_problems(logs, [told], frozenset())) == []
+    cut = Log(logs[one].header, logs[one].events[:-1])
+    found = list(checks.result_problems({**logs, one: cut}, [told], frozenset()))
+    assert f"{one} ended error, told was a success" in found
+    assert f"{one} did not complete, its parent's log has a success" in found
+    assert len(list(checks.log_problems({one: cut}))) == 1
 
 
 def test_an_agent_that_says_something_else_is_seen(tmp_path: Path) -> None:

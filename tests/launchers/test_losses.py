@@ -80,6 +80,23 @@ async def test_a_template_that_is_killed_while_it_waits(
         assert bench.pool.generation == 2
 
 
+async def test_a_template_that_is_killed_between_two_runs(tmp_path: Path) -> None:
+    """No module is to blame: it had imported them all, though not for this run."""
+    module = tmp_path / "agent.py"
+    module.write_text("")
+    with TemplateLauncher(entry=MUTE) as launcher:
+        async with at_work(launcher, tmp_path) as bench:
+            one = await bench.start(module=str(module))
+            assert one.launcher == "template"
+            template = bench.template
+        os.kill(template, signal.SIGKILL)
+        (tmp_path / "other").mkdir()
+        async with at_work(launcher, tmp_path / "other") as bench:
+            other = await bench.start(module=str(module))
+            assert (other.launcher, other.reason) == ("template", None)
+            assert bench.template != template
+
+
 async def test_a_template_with_fifty_workers(tmp_path: Path) -> None:
     async with at_work(TemplateLauncher(entry=MUTE), tmp_path) as bench:
         processes = await asyncio.gather(*[bench.asked() for _ in range(50)])

@@ -11,6 +11,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,8 @@ async def test_after_its_last_event(
 
     def on_message(launch: str, pid: int, message: ToHub) -> None:
         if launch == "w1" and isinstance(message, Bye):
-            kill(pid)
+            with suppress(ProcessLookupError):  # it may have gone already
+                kill(pid)
 
     on_each_message(monkeypatch, on_message)
     run = await ran(launcher, family("one two three"))

@@ -39,6 +39,7 @@ class Template:
     Attributes:
         pid: the process.
         mark: what every process below it has in its environment.
+        is_ready: whether it has said that it has imported everything.
         has_forked: whether it has ever forked a worker.
     """
 
@@ -57,7 +58,7 @@ class Template:
             WireError: if the modules have names that cannot be told.
         """
         self.mark = new_mark()
-        self.has_forked = False
+        self.is_ready = self.has_forked = False
         self._holds = 1
         self._lock = threading.Lock()
         self._importing: str | None = None

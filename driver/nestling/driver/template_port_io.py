@@ -220,7 +220,7 @@ class Port:
         self._pool.refuse(ready.refused)
         if ready.spoilt_by is not None:
             self._pool.retire(self.template)
-        self._is_ready = True
+        self._is_ready = self.template.is_ready = True
         self._send_on()
 
     def _send_on(self) -> None:
@@ -319,9 +319,9 @@ class Port:
     def _lost(self, silence: str = "") -> None:
         """Do without the template: it is gone, or as good as that."""
         self._disconnect()
-        reason = self._pool.lost(
-            self.template, was_ready=self._is_ready, silence=silence
-        )
+        # Which another hub may know, though this one was not told yet.
+        was_ready = self.template.is_ready
+        reason = self._pool.lost(self.template, was_ready=was_ready, silence=silence)
         asked, self._asked = self._asked, {}
         for each in asked.values():
             self._give_up(each, reason)
