@@ -220,12 +220,12 @@ def is_blank_file(path: str, store: str, busy_seconds: float) -> bool:
         head = _head_of_file(path, store)
         try:
             return _is_blank(head, path, store, busy_seconds)
-        except StoreError:
+        except StoreError as error:
             # Somebody may have made it a store while it was looked into, or started to
-            # take a log into a store that had none.
-            is_as_before = not head.is_ours or _stamp(path) == before
-            is_late = time.monotonic() >= deadline
-            if _head_of_file(path, store) == head and (is_as_before or is_late):
+            # take a log into a store that had none: then it seems to be damaged.
+            is_sure = not head.is_ours or isinstance(error, UnsupportedError)
+            is_sure = is_sure or _stamp(path) == before or time.monotonic() >= deadline
+            if _head_of_file(path, store) == head and is_sure:
                 raise
 
 
