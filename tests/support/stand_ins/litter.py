@@ -23,7 +23,7 @@ from nestling.worker import process_io
 from nestling.worker.endpoint import Endpoint
 from support.stand_ins import tell
 
-_STUBBORN = "trap '' HUP INT TERM USR1 USR2; echo .; while :; do sleep 600; done"
+_STUBBORN = "trap '' HUP INT TERM USR1 USR2; echo .; exec sleep 600"
 
 
 def _started(*command: str, **more: Any) -> int:
