@@ -241,10 +241,10 @@ async def test_a_worker_whose_loop_does_not_turn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is noticed by its silence, and what it printed says where it was."""
-    monkeypatch.setattr(watch, "SUSPECTED", 1.0)
+    monkeypatch.setattr(watch, "SUSPECTED", 0.5)
     pipe = tmp_path / "pipe"
     with fifo(pipe) as told:
-        async with driving([], Limits(silence=3.0)) as driver:
+        async with driving([], Limits(silence=2.3)) as driver:
             run = await driver.start(
                 reference("stubborn:blocks"), "go", options={"fifo": str(pipe)}
             )
