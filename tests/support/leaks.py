@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,16 @@ from typing import Final
 import pytest
 
 from nestling.driver.processes_io import Process
-from nestling.harness.leaks_io import all_processes, ended, removed, threads_left
+from nestling.harness.leaks_io import (
+    all_processes,
+    ended,
+    is_below,
+    removed,
+    threads_left,
+)
+
+BOUND: Final = 2.0
+"""Seconds within which nothing of a driver that was killed is left."""
 
 LINUX: Final = sys.platform == "linux"
 
@@ -80,8 +90,22 @@ def _processes_left(box: Path, strangers: AbstractSet[Process]) -> Iterator[str]
             for process in processes_of(box, strangers)
             # It may be the next spare of a template that is not the test's.
             if not (process.parent in parents and is_spare(process.pid))
+            # What a driver that was killed has left ends by itself, within its bound.
+            and (is_below(process) or not _ends(process.pid))
         ]
     )
+
+
+def _ends(pid: int) -> bool:
+    """Wait for a process's end; tell whether it came in time."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return not Path(f"/proc/{pid}").exists()
+    try:
+        return bool(select.select([fd], [], [], BOUND)[0])
+    finally:
+        os.close(fd)
 
 
 def is_spare(pid: int) -> bool:
