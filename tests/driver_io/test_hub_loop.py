@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -192,9 +193,10 @@ async def test_a_worker_that_cannot_be_ended(
                 load_scenario(hanging(tmp_path)), Bounds(0.4, 60), ExecLauncher()
             )
     assert kinds(report.problems) == [("worker-lost", "/")]
-    # It ends at its lifeline now, which a process that hangs in the kernel would not.
+    # It ends at its lifeline now, or with the hub's thread, whichever it hears of first;
+    # a process that hangs in the kernel would not.
     assert len(set(refused)) == 1
-    assert refused[0]._process.wait(20) == EXIT_ORPHANED
+    assert refused[0]._process.wait(20) in (EXIT_ORPHANED, -signal.SIGKILL)
 
 
 async def test_what_moves_the_run_is_told_from_what_does_not(
