@@ -17,10 +17,15 @@ def _mark(name: str) -> None:
             file.write(f"{name}\n")
 
 
+_is_hanging = asyncio.Event()
+
+
 @tool
 async def quick() -> str:
-    """Leave a mark."""
+    """Leave a mark; return not before another call hangs, if it is told so."""
     _mark("quick")
+    if "after" in current_turn().options:
+        await _is_hanging.wait()
     return "quickly"
 
 
@@ -28,6 +33,7 @@ async def quick() -> str:
 async def hangs() -> str:
     """Leave a mark, and never return."""
     _mark("hangs")
+    _is_hanging.set()
     await asyncio.sleep(3600)
     return "never"
 
