@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, TemplateLauncher, ladder, watch
+from nestling.driver import Driver, Limits, TemplateLauncher, watch
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.instructions import Durable, HubEvent
 from nestling.driver.processes_io import process_of
@@ -29,7 +29,14 @@ from nestling.session.jsontext import JsonObject, dumps
 from nestling.wire.messages import Bye, Events, Hello, Result, Stream, ToHub, Tool
 from support.killed_drivers import delegation, mortal
 from support.launchers import LAUNCHERS
-from support.live import SECONDS, called, calling, launcher_named, reference
+from support.live import (
+    SECONDS,
+    called,
+    calling,
+    launcher_named,
+    reference,
+    shorten_ladder,
+)
 from support.processes import (
     fifo,
     have_ended,
@@ -270,8 +277,7 @@ async def test_a_worker_that_is_stopped_for_too_long(
 ) -> None:
     """It is suspected, and ended though it heeds nothing that can be refused."""
     monkeypatch.setattr(watch, "SUSPECTED", 0.5)
-    rungs = tuple(rung._replace(seconds=0.3) for rung in ladder.RUNGS[:-1])
-    monkeypatch.setattr(ladder, "RUNGS", (*rungs, ladder.RUNGS[-1]))
+    shorten_ladder(monkeypatch)
     known = pids(monkeypatch)
 
     async def strike(run: StartedRun) -> None:
