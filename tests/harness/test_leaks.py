@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from nestling.driver.guardian_io import Guardian
+from nestling.driver.guardian_io import Guardian, is_guardian
 from nestling.driver.run_directory_io import RunDirectory
 from nestling.driver.traces_io import MARK, new_mark
 from nestling.harness import LeakError, no_leaks
@@ -80,7 +80,16 @@ def test_a_run_directory() -> None:
 
 def test_a_guardian() -> None:
     guardian = Guardian()
-    assert "process" in _failure(lambda: guardian.hold("/nowhere/"))
+
+    def leave() -> None:
+        guardian.hold("/nowhere/")
+        process = guardian._process
+        assert process is not None
+        # Who starts a process goes on before the kernel has its environment to show.
+        while not is_guardian(process.pid):
+            os.sched_yield()
+
+    assert "process" in _failure(leave)
     guardian.let_go()
 
 

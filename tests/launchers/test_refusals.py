@@ -123,7 +123,9 @@ async def test_a_module_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_a_module_that_hangs(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
-    source = f"open({str(pipe)!r}, 'w').write('hangs\\n')\nimport signal\nsignal.pause()"
+    source = (
+        f"open({str(pipe)!r}, 'w').write('hangs\\n')\nimport signal\nsignal.pause()"
+    )
     bad = _module(tmp_path / "bad", source)
     good = _module(tmp_path / "good", "")
     # Long enough for those that do not hang; the other one is not waited for.
