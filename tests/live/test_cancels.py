@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,13 +11,15 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, watch
+from nestling.driver import Driver, Limits
+from nestling.driver.hub_io import HubLoop
 from nestling.driver.started_run_io import StartedRun
 from nestling.harness import Answer, ScriptedModel
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject
 from support.live import SECONDS, called, calling, reference, shorten_ladder, warm
 from support.processes import fifo, needs_linux
+from support.runs import silent
 
 AGENT = reference("stubborn:agent")
 ABORTED: JsonObject = {"kind": "aborted", "reason": {"kind": "user"}}
@@ -242,14 +245,21 @@ async def test_a_worker_whose_loop_does_not_turn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is noticed by its silence, and what it printed says where it was."""
-    monkeypatch.setattr(watch, "SUSPECTED", 0.5)
+    blocked = threading.Event()
+
+    def is_dumped(hub: HubLoop) -> bool:
+        return "in block" in hub._run.printed_by("w0")
+
+    silent(monkeypatch, "/", lambda _: blocked.is_set(), is_dumped)
+    shorten_ladder(monkeypatch)
     pipe = tmp_path / "pipe"
     with fifo(pipe) as told:
-        async with driving([], Limits(silence=2.3)) as driver:
+        async with driving([]) as driver:
             run = await driver.start(
                 reference("stubborn:blocks"), "go", options={"fifo": str(pipe)}
             )
             told.until("blocked")
+            blocked.set()
             result = await run.result()
             await run.close()
     assert result.stop_reason == "error"

@@ -7,7 +7,6 @@ processes are in ``tests/launchers``; here it is what a user gets.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, TemplateLauncher, watch
+from nestling.driver import Driver, Limits, TemplateLauncher
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.instructions import Durable, HubEvent
 from nestling.driver.processes_io import process_of
@@ -27,7 +26,6 @@ from nestling.harness import Answer, ScriptedModel
 from nestling.session.invariants import log_findings
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.wire.messages import Bye, Events, Hello, Result, Stream, ToHub, Tool
-from support.killed_drivers import delegation, mortal
 from support.launchers import LAUNCHERS
 from support.live import (
     SECONDS,
@@ -45,7 +43,7 @@ from support.processes import (
     pidfds,
     wait_stopped,
 )
-from support.runs import on_each_message, on_each_start
+from support.runs import on_each_message, on_each_start, silent
 
 AGENT = reference("nasty:agent")
 CHILD = "/t1s1b0"
@@ -276,16 +274,18 @@ async def test_a_worker_that_is_stopped_for_too_long(
     launcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is suspected, and ended though it heeds nothing that can be refused."""
-    monkeypatch.setattr(watch, "SUSPECTED", 0.5)
+    stopped = threading.Event()
+    silent(monkeypatch, CHILD, lambda _: stopped.is_set(), lambda _: True)
     shorten_ladder(monkeypatch)
     known = pids(monkeypatch)
 
     async def strike(run: StartedRun) -> None:
         await until(run, "assistant/chunk", 3)
         stop(known["w1"])
+        stopped.set()
 
     model = family(Answer("one two three").hangs(after=3))
-    check_lost(await ran(launcher, model, Limits(silence=3.0), strike), "wedged: ")
+    check_lost(await ran(launcher, model, at=strike), "wedged: ")
 
 
 async def test_a_worker_that_is_stopped_for_a_while(
@@ -304,39 +304,6 @@ async def test_a_worker_that_is_stopped_for_a_while(
     assert run.losses == []
     assert "one two three" in str(result_of(run)["content"])
     check_logs(run)
-
-
-def test_a_driver_that_is_stopped_suspects_nobody(
-    launcher: str, tmp_path: Path, box: Path
-) -> None:
-    """Longer than anybody may be silent: those who waited for it are not to blame."""
-    go = "\n".join(delegation("subagent", f"hang {each}") for each in "ab")
-    family = reference("family:parent")
-    with (
-        mortal(f"jsonl:{tmp_path}", family, go, more=(launcher, "2.5")) as (
-            driver,
-            told,
-        ),
-        pidfds(driver.pid) as fds,
-    ):
-        workers, missing = [], {"hangs hang a", "hangs hang b"}
-        while missing:
-            line = told.next()
-            missing.discard(line)
-            if line.startswith("worker "):
-                workers.append(int(line.removeprefix("worker ")))
-        assert len(workers) == 3
-        with pidfds(*workers) as theirs:
-            stop(driver.pid)
-            assert not have_ended(fds, 3.5), "it is stopped"
-            driver.send_signal(signal.SIGCONT)
-            # Long enough for the bound to pass once more, were they silent.
-            assert not have_ended(fds, 3.3)
-            assert [fd for fd in theirs if have_ended([fd], 0.0)] == []
-            driver.kill()
-            assert have_ended([*fds, *theirs], 2.0)
-    for left in box.glob("nestling-*"):
-        shutil.rmtree(left)
 
 
 # --- what tools leave ------------------------------------------------------------------

@@ -99,6 +99,26 @@ def leaps(patch: pytest.MonkeyPatch, *leaps: Leap) -> None:
     patch.setattr(HubLoop, "_tick", ticked)
 
 
+def silent(
+    patch: pytest.MonkeyPatch, path: str, *whens: Callable[[HubLoop], bool]
+) -> None:
+    """Have a session's worker be silent for 11 s more, one time after the other.
+
+    Each time at the first look at the clock after something is so; who is silent for
+    ten seconds is suspected, who is so for twenty is ended.
+    """
+    tick, left = HubLoop._tick, deque(whens)
+
+    def ticked(self: HubLoop) -> None:
+        if left and left[0](self):
+            left.popleft()
+            for session in self._hub.tree:
+                session.last_heard -= 11.0 if session.path == path else 0.0
+        tick(self)
+
+    patch.setattr(HubLoop, "_tick", ticked)
+
+
 def is_logged(path: str, length: int) -> Callable[[HubLoop], bool]:
     """Return what tells of a hub whether the log of a session is so long."""
 
