@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 
 from nestling.driver.hub_io import Bounds
 from nestling.driver.run_io import run_tree
+from nestling.driver.template_io import Template
+from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.harness.ledger import Problem
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
@@ -36,6 +38,17 @@ pytestmark = [
     pytest.mark.parametrize("anyio_backend", ["asyncio"]),
     pytest.mark.parametrize("launcher", LAUNCHERS),
 ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _template(box: Path) -> Iterator[None]:
+    """One template for all of these tests; what a worker runs is no matter of it."""
+    launcher = TemplateLauncher()
+    with launcher:
+        # It is there before the tests, none of which leaves it behind.
+        assert isinstance(launcher._held[0].template_for(""), Template)
+        yield
+
 
 IMPATIENT = Bounds(stall=5.0, timeout=20.0)
 
