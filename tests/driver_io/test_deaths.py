@@ -50,7 +50,7 @@ def _template(box: Path) -> Iterator[None]:
         yield
 
 
-IMPATIENT = Bounds(stall=5.0, timeout=20.0)
+IMPATIENT = Bounds(stall=15.0, timeout=60.0)
 
 
 def _kill(pid: int) -> None:

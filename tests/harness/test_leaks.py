@@ -78,7 +78,8 @@ def test_a_run_directory() -> None:
     made[0].remove()
 
 
-def test_a_guardian() -> None:
+def test_a_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestling.harness.leaks_io._LAST", 0.1)  # it is held
     guardian = Guardian()
 
     def leave() -> None:

@@ -293,7 +293,7 @@ async def test_a_run_whose_template_hangs_when_it_is_done(
     launcher = TemplateLauncher(bounds=TemplateBounds(exit=0.2))
     with anyio.fail_after(20):
         scenario = load_scenario(saying(tmp_path / "one", "yes"))
-        report = await replay(scenario, Bounds(10, 20), launcher)
+        report = await replay(scenario, Bounds(15, 60), launcher)
     assert report.problems == ()
     assert report.launcher == "template"
 
@@ -355,7 +355,7 @@ async def test_a_run_whose_template_is_killed(monkeypatch: pytest.MonkeyPatch) -
 
     on_each_message(monkeypatch, on_message)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20), TemplateLauncher())
+        report = await replay(load_scenario(MIXED), Bounds(15, 60), TemplateLauncher())
     assert killed
     # A child whose parent was found dead first is cancelled; it is dead, too.
     lost = [p for p in report.problems if p.kind == "worker-lost"]
