@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nestling.worker import Agent, RetryPolicy, Turn, current_turn, subagent, tool
+from nestling.worker import (
+    Agent,
+    ModelCallError,
+    RetryPolicy,
+    Turn,
+    current_turn,
+    subagent,
+    subagent_fork,
+    tool,
+)
 
 MODEL = "m/one"
 
@@ -41,6 +50,18 @@ async def asks(question: str) -> str:
 
 
 lead = Agent(MODEL, "You lead.", [quick, hangs, asks, subagent])
+
+
+forks = Agent(MODEL, "You lead.", [quick, subagent_fork])
+
+
+async def hears_of_its_call(turn: Turn) -> None:
+    """Say that a call was cancelled, and make another one."""
+    try:
+        await turn.stream(model=MODEL)
+    except ModelCallError as error:
+        turn.append(str(error))
+        await turn.stream(model=MODEL)
 
 
 async def sleeps(turn: Turn) -> None:

@@ -356,6 +356,8 @@ class LiveSession:
                 self._ask(called)
             running += [asyncio.create_task(self._result(tool)) for tool in owed]
             for tool, task in zip(owed, running, strict=True):
+                if not task.done():
+                    self._say_soon()  # what those before it came to does not wait
                 body = await task
                 self._collect(tool, body)
                 results.append(result_of(body))
