@@ -290,6 +290,8 @@ class LiveSession:
             await self.until(lambda: incoming.may_take or incoming.is_over)
             while (chunk := incoming.take()) is not None:
                 endpoint.log_chunk(chunk)
+        if self._is_held:
+            await self.until(lambda: endpoint.cancelled is not None)
         return self._close(incoming)
 
     def _close(self, incoming: IncomingCall) -> JsonObject | None:
