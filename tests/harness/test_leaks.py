@@ -42,7 +42,7 @@ def test_nothing_left_is_nothing_said() -> None:
 
 def test_a_process_that_bears_a_mark() -> None:
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, MARK: new_mark()}
+    environment = {**os.environ, MARK: str(new_mark())}
 
     def leave() -> None:
         started.append(subprocess.Popen(["sleep", "600"], env=environment))

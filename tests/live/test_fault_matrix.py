@@ -310,14 +310,18 @@ async def test_a_worker_that_is_stopped_for_a_while(
 
 
 @pytest.mark.parametrize("end", ["well", "by a cancel", "by SIGKILL"])
+@pytest.mark.parametrize("tool", ["daemonises", "vanishes"])
 async def test_what_a_tool_has_made_a_daemon_of(
-    launcher: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: str, tool: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another session, deaf to SIGTERM, holding stdout: it ends with its worker."""
+    """It ends with its worker, in whatever session.
+
+    One is deaf to SIGTERM and holds stdout, one has neither environment nor output.
+    """
     known = pids(monkeypatch)
     arguments = dumps({"fifo": str(tmp_path / "pipe")}).decode()
     answer = Answer("one two") if end == "well" else Answer("one two").hangs(after=2)
-    model = family(calling(called("daemonises", arguments)), answer)
+    model = family(calling(called(tool, arguments)), answer)
     with fifo(tmp_path / "pipe") as told:
         left: list[int] = []
 

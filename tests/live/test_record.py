@@ -244,6 +244,11 @@ def test_a_provider_that_is_none(recorded: Folder, provider: str, told: str) -> 
         ({"agent": "agent.py:fails"}, "recording-failed", "ValueError: so"),
         ({"agent": "agent.py:dies"}, "worker-lost", "exit code 5"),
         ({"agent": "agent.py:missing"}, "worker-lost", "has no attribute 'missing'"),
+        (
+            {"agent": "agent.py:missing", "deaths": "recorded"},
+            "worker-lost",
+            "has no attribute 'missing'",
+        ),
         ({"agent": "missing.py:x"}, "worker-lost", "missing.py does not exist"),
     ],
 )
@@ -262,6 +267,19 @@ def test_a_recording_that_fails(
     assert any(told in problem["message"] for problem in result.json["problems"])
     assert text.out.endswith("failed: nothing was written\n")
     assert recorded.logs() == before
+
+
+def test_a_death_that_is_to_be_recorded(recorded: Folder) -> None:
+    deadly: dict[str, Any] = {"agent": "agent.py:dies_late", "prompts": ["Go."]}
+    recorded.configure(**deadly)
+    assert "worker-lost" in recorded.record().out
+    recorded.configure(**deadly, deaths="recorded")
+    assert recorded.record().exit_code == 0
+    assert '"interrupted"' in (recorded.path / "session.jsonl").read_text()
+    for agent in ("agent.py:dies_late", "tape"):
+        assert recorded.replay("--json", "--agent", agent).json["verdict"] == "ok"
+    recorded.configure()
+    assert recorded.record().exit_code == 0
 
 
 def test_a_recording_that_does_not_move(recorded: Folder) -> None:

@@ -109,6 +109,24 @@ async def test_a_tool_that_a_worker_died_in_is_not_run_again(
         assert run.ran() == ran
 
 
+async def test_a_worker_kills_itself_after_a_call(
+    marks: Path, launcher: Launcher
+) -> None:
+    """What was heard of it is heard again, though its code does not wait for that."""
+    model = ["Said.", "again"]
+    whole = await stopped(
+        "stopped:lead", ScriptedModel(model), Plan(), marks, launcher, ["go"]
+    )
+    length = whole.after("assistant/message") - 1
+    plan = Plan({"/": kill(length)})
+    run = await stopped(
+        "stopped:kills_itself", ScriptedModel(model), plan, marks, launcher, ["go"]
+    )
+    assert run.kinds()[-3:] == ["request/header", "step/end", "turn/end"]
+    assert run.events()[-3].seq == length - 1
+    await check(run, launcher)
+
+
 async def test_a_worker_dies_again_and_again(marks: Path, launcher: Launcher) -> None:
     prompts = ["one", "two", "three"]
     whole = await stopped(

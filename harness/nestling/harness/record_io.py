@@ -18,6 +18,7 @@ from nestling.driver.hub_io import Bounds
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
 from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.crashes import ends_dead
 from nestling.harness.harvest import harvest, mistakes, read_harvest
 from nestling.harness.ledger import Problem
 from nestling.harness.record_report import RecordReport
@@ -87,7 +88,13 @@ async def _run(
         waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
         message = f"the run was ended ({run.end.ending}): {waits}"
         return logs, [Problem("stall", ROOT, message)], run.printed
-    return logs, [Problem("worker-lost", *loss) for loss in run.losses], run.printed
+    lost = [
+        Problem("worker-lost", path, why)
+        for path, why in run.losses
+        # Who never began has left nothing that could be recorded.
+        if config.deaths == "refused" or not ends_dead(logs[path].events)
+    ]
+    return logs, lost, run.printed
 
 
 def _problems_of_replay(scenario: Scenario) -> list[Problem]:

@@ -47,6 +47,7 @@ from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.harness.told import with_told_again
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
@@ -127,7 +128,9 @@ class ReplayDirector:
         creation = self._bind(ROOT)
         if self._cast is None:
             return creation
-        stops = self._plans[ROOT].agent_stops
+        plan = self._plans[ROOT]
+        stops = plan.agent_stops
+        told = with_told_again(self._cast.prompts, plan.told, plan.fatal_turns)
         brief = Brief(
             "root", "", self._cast.options, waits=False, holds=holds_of(stops)
         )
@@ -135,7 +138,7 @@ class ReplayDirector:
             agent=self._cast.agent,
             brief=encode_brief(brief),
             stops=stops,
-            prompts=self._cast.prompts,
+            prompts=tuple(told),
         )
 
     def _bind(self, path: str) -> Creation:
@@ -163,7 +166,7 @@ class ReplayDirector:
         played = child_creation(
             creation.header, delegation, waits=False, holds=holds_of(stops)
         )
-        prompts = (*played.prompts, *child.prompts)
+        prompts = (*played.prompts, *child.later_prompts)
         return played._replace(stops=stops, prompts=prompts)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:

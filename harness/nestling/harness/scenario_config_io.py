@@ -6,6 +6,7 @@
     prompts = ["Remember LANTERN.", "Have two helpers repeat it."]
     provider = "model.py:model"      # who answers while it is recorded
     tools = "recorded"               # or "live": whether a replay runs tools again
+    deaths = "refused"               # or "recorded": whether workers may die in a turn
 
     [options]                        # what the root's code finds in Turn.options
     style = "short"
@@ -35,6 +36,7 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         prompts: what the root is told, turn by turn.
         provider: the reference of what answers model calls, absolute; "" for none.
         tools: whether a replay serves the recorded results of tools or runs them.
+        deaths: whether a recording may hold turns in which a worker died.
         options: what the root's code finds in ``Turn.options``.
         name: the id of the recorded root session; the folder's name by default.
     """
@@ -43,6 +45,7 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prompts: Annotated[list[str], Meta(min_length=1)]
     provider: str = ""
     tools: Literal["recorded", "live"] = "recorded"
+    deaths: Literal["refused", "recorded"] = "refused"
     options: dict[str, Any] = {}
     name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
 

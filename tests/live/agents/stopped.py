@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
-from nestling.worker import Agent, RetryPolicy, Turn, current_turn, subagent, tool
+from nestling.worker import (
+    Agent,
+    ModelCallError,
+    RetryPolicy,
+    Turn,
+    current_turn,
+    subagent,
+    subagent_fork,
+    tool,
+)
 
 MODEL = "m/one"
 
@@ -49,6 +60,24 @@ async def asks(question: str) -> str:
 lead = Agent(MODEL, "You lead.", [quick, hangs, asks, subagent])
 
 
+forks = Agent(MODEL, "You lead.", [quick, subagent_fork])
+
+
+async def hears_of_its_call(turn: Turn) -> None:
+    """Say that a call was cancelled, and make another one."""
+    try:
+        await turn.stream(model=MODEL)
+    except ModelCallError as error:
+        turn.append(str(error))
+        await turn.stream(model=MODEL)
+
+
+async def kills_itself(turn: Turn) -> None:
+    """Die after a call, before anybody hears of anything more."""
+    await turn.stream(model=MODEL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 async def sleeps(turn: Turn) -> None:
     """Say something, then sleep for long."""
     await turn.stream(model=MODEL)
@@ -68,6 +97,18 @@ async def asks_two(turn: Turn) -> None:
     asked = (turn.delegate(name, key=name, agent=lead) for name in ("one", "two"))
     found = await asyncio.gather(*asked)
     turn.append(" and ".join(result.text for result in found))
+    await turn.stream(model=MODEL)
+
+
+async def has_many(turn: Turn) -> None:
+    """Have many children answer, a few at a time."""
+    few = asyncio.Semaphore(turn.options["at_once"])
+
+    async def ask(number: int) -> None:
+        async with few:
+            await turn.delegate("work", key=str(number), agent=lead)
+
+    await asyncio.gather(*map(ask, range(turn.options["count"])))
     await turn.stream(model=MODEL)
 
 

@@ -290,6 +290,8 @@ class LiveSession:
             await self.until(lambda: incoming.may_take or incoming.is_over)
             while (chunk := incoming.take()) is not None:
                 endpoint.log_chunk(chunk)
+        if self._is_held:
+            await self.until(lambda: endpoint.cancelled is not None)
         return self._close(incoming)
 
     def _close(self, incoming: IncomingCall) -> JsonObject | None:
@@ -356,6 +358,8 @@ class LiveSession:
                 self._ask(called)
             running += [asyncio.create_task(self._result(tool)) for tool in owed]
             for tool, task in zip(owed, running, strict=True):
+                if not task.done():
+                    self._say_soon()  # what those before it came to does not wait
                 body = await task
                 self._collect(tool, body)
                 results.append(result_of(body))
