@@ -235,6 +235,7 @@ async def test_who_does_not_stop_is_ended(
             result = await run.result()
     assert result.stop_reason == "aborted", result
     assert "it was cancelled (user) and did not stop" in str(result.diagnostic)
+    assert ("(SIGKILL" in str(result.diagnostic)) == (agent == "blocks"), "no rung less"
     assert reasons(run) == [{"kind": "interrupted"}]
     async with driving(["again"], store=store) as driver:
         run = await driver.resume("r", "go", agent=AGENT)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from nestling.session.errors import (
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, check, copied, loads
 from nestling.session.place import Place
+from nestling.session.tracebacks_io import print_traceback
 from nestling.session.turns import AGENT_ERROR
 from nestling.wire.brief import Brief
 from nestling.wire.codec import size_problem
@@ -186,7 +186,7 @@ class LiveSession:
         await self._settle()
 
     def _fail(self, error: BaseException) -> None:
-        traceback.print_exception(error)
+        print_traceback(error)
         failure: JsonObject = {"message": described(error), "code": AGENT_ERROR}
         self._endpoint.loop.fail(failure)
 
