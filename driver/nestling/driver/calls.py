@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from nestling.driver.cancels import cut_of
-from nestling.driver.director import Answer, Asked, CallRequest
+from nestling.driver.director import Answer, Asked, CallRequest, Stop
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Allow, Ask, Provided, ProviderEnded
 from nestling.driver.streams import AHEAD, OpenCall
@@ -60,6 +60,9 @@ class Calls:
             message.step,
         )
         decision = cut_of(session) or self._tree.director.on_stream(request)
+        if isinstance(decision, Stop):
+            self._tree.kill(session, decision.reason, "director")
+            return
         # A worker may ask for less than the usual window, not for more.
         window = Window(
             min(message.credit_bytes, WINDOW_BYTES),

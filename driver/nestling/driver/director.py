@@ -286,13 +286,13 @@ class Asked(NamedTuple):
     provider: str
 
 
-CallDecision: TypeAlias = Answer | Asked
-
-
 class Stop(NamedTuple):
     """Stop the session: it has gone where it must not go."""
 
     reason: str
+
+
+CallDecision: TypeAlias = Answer | Asked | Stop
 
 
 class Loss(NamedTuple):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import sys
 from contextlib import redirect_stdout
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -92,6 +93,19 @@ def _print_version(is_wanted: bool) -> None:
         run_command(lambda: Result(f"nestling {VERSION}"), None)
 
 
+class VerifyLevel(Enum):
+    """What it is if a model is told something else than recorded."""
+
+    OFF = "off"
+    WARN = "warn"
+    STRICT = "strict"
+
+    @property
+    def level(self) -> Literal["off", "warn", "strict"]:
+        """What the harness calls it."""
+        return "off" if self is self.OFF else "warn" if self is self.WARN else "strict"
+
+
 @app.callback()
 def _nestling(
     version: Annotated[
@@ -132,13 +146,26 @@ def replay(
             "default the one in scenario.toml, else tape.",
         ),
     ] = None,
+    verify: Annotated[
+        VerifyLevel | None,
+        typer.Option(
+            help="What it is if an agent's model is told something else than recorded: "
+            "nothing, a warning, a problem. By default as scenario.toml says, else "
+            "strict. A tape is always exact.",
+        ),
+    ] = None,
 ) -> None:
     """Replay a recorded tree, one process a session."""
 
     def work() -> Result:
         bounds = (stall, timeout)
         report = replay_scenario(
-            scenario, bounds, draws=not as_json, launcher=launcher, agent=agent
+            scenario,
+            bounds,
+            draws=not as_json,
+            launcher=launcher,
+            agent=agent,
+            verify=verify,
         )
         output = report_json(report) if as_json else report_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
@@ -346,6 +373,7 @@ def replay_scenario(
     draws: bool,
     launcher: LauncherName,
     agent: str | None,
+    verify: VerifyLevel | None,
 ) -> ReplayReport:
     """Load and replay a scenario, drawing the tree as it grows if asked to.
 
@@ -355,6 +383,7 @@ def replay_scenario(
         draws: whether to draw it.
         launcher: how workers start.
         agent: which agent to run; None for the scenario's own.
+        verify: what another request than recorded is; None for the scenario's own.
 
     Raises:
         KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
@@ -372,7 +401,10 @@ def replay_scenario(
     cast = cast_of(path, agent)
     with GrowingTree(is_wanted=draws) as tree:
         starts = launcher_of(launcher)
-        work = partial(replay, loaded, Bounds(*bounds), starts, tree.watch, cast)
+        level = None if verify is None else verify.level
+        work = partial(
+            replay, loaded, Bounds(*bounds), starts, tree.watch, cast, verify=level
+        )
         report = anyio.run(unless_interrupted, work)
     if report is None:
         raise KeyboardInterrupt

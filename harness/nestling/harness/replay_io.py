@@ -11,7 +11,9 @@ from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
 from nestling.driver.run_io import run_tree
 from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.comparison import Verify
 from nestling.harness.ledger import ProblemKind
+from nestling.harness.normalise import Normalisers
 from nestling.harness.replay_director import Cast, ReplayDirector
 from nestling.harness.replay_report import ReplayReport
 from nestling.harness.scenario import Scenario
@@ -35,6 +37,9 @@ async def replay(
     launcher: Launcher | None = None,
     watch: Callable[[Notice], None] = _ignore,
     cast: Cast | None = None,
+    *,
+    verify: Verify | None = None,
+    normalisers: Normalisers | None = None,
 ) -> ReplayReport:
     """Replay a scenario with one process a session, and compare.
 
@@ -45,6 +50,11 @@ async def replay(
             the system has what that needs.
         watch: called in the hub's thread as sessions start, call and end.
         cast: the agents that run it; tape agents by default.
+        verify: what it is if an agent tells its model something else than recorded: a
+            problem (``strict``), a warning (``warn``), or nothing (``off``). By default
+            as the cast says, else ``strict`` for what was recorded here and ``off`` for
+            other logs. A tape is always exact.
+        normalisers: what may be another from run to run; by default the cast's.
 
     Raises:
         UnreadableError: if a recorded log cannot be made into a tape.
@@ -54,13 +64,22 @@ async def replay(
     hindered = hindrances(scenario)
     if hindered:
         return ReplayReport(scenario, tuple(hindered), {}, {}, {})
+    if cast is not None and verify is not None:
+        cast = cast._replace(verify=verify)
+    if cast is not None and normalisers is not None:
+        cast = cast._replace(normalisers=normalisers)
     director = ReplayDirector(scenario, cast)
     bounds = Bounds() if bounds is None else bounds
     end = await run_tree(director, launcher, bounds, watch)
     _judge(director, end, bounds)
     ledger = director.ledger
     return ReplayReport(
-        scenario, tuple(ledger.problems), ledger.accounts, end.births, end.logs
+        scenario,
+        tuple(ledger.problems),
+        ledger.accounts,
+        end.births,
+        end.logs,
+        tuple(ledger.warnings),
     )
 
 

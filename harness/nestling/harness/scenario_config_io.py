@@ -7,6 +7,11 @@
     provider = "model.py:model"      # who answers while it is recorded
     tools = "recorded"               # or "live": whether a replay runs tools again
     deaths = "refused"               # or "recorded": whether workers may die in a turn
+    verify = "strict"                # or "warn", "off": other requests than recorded
+    normalise = ["time", "cwd", "uuid"]  # what may be another from run to run
+
+    [normalisers]                    # more of that: a name and a regular expression
+    ticket = "T-[0-9]+"
 
     [options]                        # what the root's code finds in Turn.options
     style = "short"
@@ -14,6 +19,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +28,7 @@ import msgspec
 from msgspec import Meta
 
 from nestling.driver.director import Prompt
+from nestling.harness.normalise import BUILT_IN, Normalisers
 from nestling.harness.replay_director import Cast
 from nestling.harness.scenario_io import CONFIG_NAME
 from nestling.session.errors import JsonDomainError, UnreadableError
@@ -38,6 +46,10 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tools: whether a replay serves the recorded results of tools or runs them.
         deaths: whether a recording may hold turns in which a worker died.
         options: what the root's code finds in ``Turn.options``.
+        verify: what it is if a replay's model is told something else than recorded: a
+            problem, a warning, nothing; by default a problem.
+        normalise: which built-in normalisers are in force.
+        normalisers: others, name to regular expression.
         name: the id of the recorded root session; the folder's name by default.
     """
 
@@ -47,17 +59,59 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: Literal["recorded", "live"] = "recorded"
     deaths: Literal["refused", "recorded"] = "refused"
     options: dict[str, Any] = {}
+    verify: Literal["off", "warn", "strict"] | None = None
+    normalise: tuple[Literal["time", "cwd", "uuid"], ...] = BUILT_IN
+    normalisers: dict[str, str] = {}
     name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
 
-    def cast(self, agent: str | None = None) -> Cast:
+    def cast(self, agent: str | None = None, folder: Path | None = None) -> Cast:
         """Return who runs the scenario again.
 
         Args:
             agent: another agent reference than its own.
+            folder: the scenario's.
         """
         prompts: list[Prompt] = [[{"type": "text", "text": p}] for p in self.prompts]
         chosen = self.agent if agent is None else agent
-        return Cast(chosen, tuple(prompts), self.options, self.tools == "live")
+        return Cast(
+            chosen,
+            tuple(prompts),
+            self.options,
+            self.tools == "live",
+            self.verify,
+            self.normalisers_at(folder),
+        )
+
+    def normalisers_at(self, folder: Path | None) -> Normalisers:
+        """Return the normalisers in force.
+
+        Args:
+            folder: the scenario's.
+
+        Raises:
+            UnreadableError: if one that is declared is none.
+        """
+        places = {} if folder is None else _places(folder)
+        return Normalisers(self.normalise, self.normalisers, places)
+
+
+def _places(folder: Path) -> Mapping[str, str]:
+    """Return the paths of this machine that a run may tell of, with their names."""
+    here = {os.path.abspath(path): "cwd" for path in (os.getcwd(), _logical_cwd())}
+    return {
+        **here,
+        str(folder.absolute()): "scenario",
+        str(folder.resolve()): "scenario",
+    }
+
+
+def _logical_cwd() -> str:
+    """Return how the shell spells the working directory, if it is that."""
+    spelled = os.environ.get("PWD", "")
+    try:
+        return spelled if os.path.samefile(spelled, ".") else os.getcwd()
+    except OSError:
+        return os.getcwd()
 
 
 def load_config(folder: Path) -> ScenarioConfig | None:
@@ -80,6 +134,9 @@ def load_config(folder: Path) -> ScenarioConfig | None:
     try:
         config = msgspec.toml.decode(text, type=ScenarioConfig)
         check({"options": config.options, "prompts": config.prompts})
+        config.normalisers_at(folder)
+    except UnreadableError as error:
+        raise UnreadableError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, JsonDomainError, UnicodeDecodeError) as error:
         raise UnreadableError(f"{path}: {error}") from None
     except RecursionError:
