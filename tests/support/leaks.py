@@ -24,6 +24,7 @@ import pytest
 
 from nestling.driver.processes_io import Process
 from nestling.harness.leaks_io import (
+    SPARE_NAMES,
     all_processes,
     ended,
     is_below,
@@ -114,7 +115,7 @@ def is_spare(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return True  # it is gone
-    return name in ("nestling:spare", "nestling:template"[:15])
+    return name in SPARE_NAMES
 
 
 def _environment(pid: int) -> list[bytes]:
