@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nestling.harness.replay_director import Cast as Cast
     from nestling.harness.replay_io import replay as replay
     from nestling.harness.replay_report import ReplayReport as ReplayReport
+    from nestling.harness.replayer_io import Replayer as Replayer
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
     from nestling.harness.scripted_answer import Answer as Answer
@@ -37,6 +38,7 @@ _HOMES = {
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
+    "Replayer": "harness.replayer_io",
     "Scenario": "harness.scenario",
     "ScriptedModel": "harness.scripted_model_io",
     "cast_of": "harness.casting_io",
@@ -59,6 +61,7 @@ __all__ = [
     "Problem",
     "RecordReport",
     "ReplayReport",
+    "Replayer",
     "Scenario",
     "ScriptedModel",
     "cast_of",

@@ -1,0 +1,103 @@
+"""What the ``replay`` fixture of the pytest plugin is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from nestling.harness.plugin_run_io import Place, PluginRun
+from nestling.harness.replay_report import ReplayReport, report_text
+from nestling.harness.scenario import Scenario
+from nestling.session.errors import NestlingError
+
+_T = TypeVar("_T")
+
+
+class Replayer:
+    """Replays the scenario of a test: ``replay()``, or ``await replay.run()``.
+
+    Attributes:
+        was_used: whether it has been asked to.
+    """
+
+    def __init__(self, run: PluginRun, place: Place) -> None:
+        self.was_used = False
+        self._run = run
+        self._place = place
+        self._scenario: Scenario | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The scenario's folder."""
+        return self._place.folder
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, recorded before if ``--record-mode`` says so.
+
+        Fails the test if there is none.
+        """
+        __tracebackhide__ = True
+        return _wait_for(self._load)
+
+    def __call__(self, *, check: bool = True) -> ReplayReport:
+        """Replay the scenario, and wait for it; also in an ``async def``.
+
+        Args:
+            check: fail the test, with the tree and what is wrong with it, if it did not
+                come out as recorded. Without it, that is for the test to look at.
+
+        Returns:
+            The report: ``problems``, ``logs`` and so on.
+        """
+        __tracebackhide__ = True
+        return self._judged(_wait_for(self._replay), check=check)
+
+    async def run(self, *, check: bool = True) -> ReplayReport:
+        """Replay the scenario; the test may do something meanwhile.
+
+        Args:
+            check: as above.
+        """
+        __tracebackhide__ = True
+        with _told():
+            report = await self._replay()
+        return self._judged(report, check=check)
+
+    async def _load(self) -> Scenario:
+        if self._scenario is None:
+            self._scenario = await self._run.load(self._place)
+        return self._scenario
+
+    async def _replay(self) -> ReplayReport:
+        self.was_used = True
+        return await self._run.replay(self._place, await self._load())
+
+    def _judged(self, report: ReplayReport, *, check: bool) -> ReplayReport:
+        __tracebackhide__ = True
+        if check and not report.is_ok:
+            pytest.fail(f"{report_text(report)}\n{self.folder}", pytrace=False)
+        return report
+
+
+def _wait_for(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Do something in an event loop of its own, whatever runs in this thread."""
+    __tracebackhide__ = True
+    with _told(), start_blocking_portal() as portal:
+        found: _T = portal.call(work)
+        return found
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Fail the test for what is wrong with its scenario, in a sentence."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except NestlingError as error:
+        pytest.fail(str(error), pytrace=False)
