@@ -167,3 +167,4 @@ def test_what_is_wrong_is_said_in_a_sentence(project: Project) -> None:
         ]
         assert said in run.out, line
     assert "nestling/harness/" not in run.out
+    assert "During handling" not in run.out

@@ -134,6 +134,9 @@ class PluginRun:
         """
         self._temporary = temporary
         self._has_siblings = has_siblings
+        # Held from here on, a template is not what some test has left.
+        for place in self.places:
+            self._launcher(place.mark.launcher, is_offline=not place.mark.network)
 
     def close(self) -> None:
         """End the templates."""

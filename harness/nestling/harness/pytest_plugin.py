@@ -162,6 +162,14 @@ def _place(item: pytest.Item) -> Place:
     return place_of(item.path, item.nodeid, mark)
 
 
+def _place_or_fail(item: pytest.Item) -> Place:
+    try:
+        return _place(item)
+    except ValueError as error:
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)
+
+
 # --- fixtures --------------------------------------------------------------------------
 
 
@@ -184,10 +192,7 @@ def _nestling_replayer(
     from nestling.harness.replayer_io import Replayer
     from nestling.worker.network_io import blocked
 
-    try:
-        place = _place(request.node)
-    except ValueError as error:
-        pytest.fail(str(error), pytrace=False)
+    place = _place_or_fail(request.node)
     replayer = Replayer(_nestling_run, place)
     if place.mark.network:
         yield replayer
@@ -216,17 +221,19 @@ def nestling_no_leaks() -> Iterator[None]:
     """Fails a test that leaves a process, a run directory or a thread of Nestling."""
     from nestling.harness.leaks_io import LeakError, no_leaks
 
+    left = ""
     try:
         with no_leaks():
             yield
     except LeakError as error:
-        pytest.fail(str(error), pytrace=False)
+        left = str(error)
+    if left:
+        pytest.fail(left, pytrace=False)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that asked for a replay and passed without one."""
-    result = yield
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fail a test that asked for a replay and passed without one: this comes after it."""
     replayer = item.stash.get(_REPLAYER, None)
     if replayer is not None and not replayer.was_used:
         pytest.fail(
@@ -234,7 +241,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             "`await replay.run()`",
             pytrace=False,
         )
-    return result
 
 
 # --- the end of the run ------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,9 +64,11 @@ class Replayer:
             check: as above.
         """
         __tracebackhide__ = True
-        with _told():
-            report = await self._replay()
-        return self._judged(report, check=check)
+        try:
+            return self._judged(await self._replay(), check=check)
+        except NestlingError as error:
+            problem = str(error)
+        pytest.fail(problem, pytrace=False)
 
     async def _load(self) -> Scenario:
         if self._scenario is None:
@@ -86,18 +87,15 @@ class Replayer:
 
 
 def _wait_for(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-    """Do something in an event loop of its own, whatever runs in this thread."""
-    __tracebackhide__ = True
-    with _told(), start_blocking_portal() as portal:
-        found: _T = portal.call(work)
-        return found
+    """Do something in an event loop of its own, whatever runs in this thread.
 
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Fail the test for what is wrong with its scenario, in a sentence."""
+    What is wrong with the scenario fails the test, in a sentence.
+    """
     __tracebackhide__ = True
     try:
-        yield
+        with start_blocking_portal() as portal:
+            found: _T = portal.call(work)
+            return found
     except NestlingError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)

@@ -82,8 +82,15 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
     match event:
         case "socket.connect" | "socket.sendto" | "socket.sendmsg":
             sock, address = arguments
-            if sock.family in _FAMILIES and address is not None:
+            if sock.family not in _FAMILIES or address is None:
+                return
+            try:
                 _require_local(address[0])
+            except NetworkBlockedError:
+                if event == "socket.connect":
+                    # Who asked closes it only for errors that a system can give.
+                    sock.close()
+                raise
         case "socket.getaddrinfo" | "socket.gethostbyname" | "socket.gethostbyaddr":
             host = arguments[0]
             # An address needs no lookup; whoever connects to it is asked then.
