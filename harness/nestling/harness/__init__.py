@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.owned_clock_io import OwnedClock as OwnedClock
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
     from nestling.harness.replay_director import Cast as Cast
@@ -35,6 +36,7 @@ _HOMES = {
     "Answer": "harness.scripted_answer",
     "Cast": "harness.replay_director",
     "LeakError": "harness.leaks_io",
+    "OwnedClock": "harness.owned_clock_io",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
@@ -58,6 +60,7 @@ __all__ = [
     "Answer",
     "Cast",
     "LeakError",
+    "OwnedClock",
     "Problem",
     "RecordReport",
     "ReplayReport",
