@@ -129,7 +129,7 @@ class Project:
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
             check=False,
-            timeout=55,
+            timeout=120,
         )
         return Run(done.returncode, done.stdout.decode())
 

@@ -82,8 +82,23 @@ class Replayer:
     def _judged(self, report: ReplayReport, *, check: bool) -> ReplayReport:
         __tracebackhide__ = True
         if check and not report.is_ok:
-            pytest.fail(f"{report_text(report)}\n{self.folder}", pytrace=False)
+            pytest.fail(self._failure(report), pytrace=False)
         return report
+
+    def _failure(self, report: ReplayReport) -> str:
+        """Say what is wrong; pytest's summary shows the first line only."""
+        kinds = ", ".join(dict.fromkeys(problem.kind for problem in report.problems))
+        lines = [
+            f"{self._place.mark.path} does not replay as recorded: {kinds}",
+            "",
+            report_text(report),
+            f"the recording: {self.folder}",
+        ]
+        if self._place.has_config:
+            lines.append(
+                "if this is meant: --record-mode=all records it anew, with its provider"
+            )
+        return "\n".join(lines)
 
 
 def _wait_for(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
