@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
-_BLOCK: Final = re.compile(r"^```(\w+)( fails)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK: Final = re.compile(
+    r"^( *)```(\w+)( fails)?\n(.*?)^ *```$", re.DOTALL | re.MULTILINE
+)
 _NAMED: Final = re.compile(r"# ([\w./-]+\.(?:py|toml|ini))\n")
 _PROGRAMS: Final = {"nestling": "nestling.harness", "pytest": "pytest"}
 
@@ -40,18 +42,28 @@ class Block(NamedTuple):
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page, in order."""
     text = (DOCS / page).read_text()
-    return [Block(b[1], b[2] is not None, b[3]) for b in _BLOCK.finditer(text)]
+    return [
+        Block(b[2], b[3] is not None, re.sub(f"^{b[1]}", "", b[4], flags=re.MULTILINE))
+        for b in _BLOCK.finditer(text)
+    ]
 
 
-def do(page: str, folder: Path) -> Iterator[str]:
+def do(page: str, folder: Path, first: str = "") -> Iterator[str]:
     """Do what a page says, in a folder; yield what each command printed.
 
     Files are written where the page shows them, so later ones replace earlier ones. A
     block of text is what the command before it prints, among other lines; `…` stands
     for any.
+
+    Args:
+        page: which.
+        folder: where.
+        first: a command that stands before it all.
     """
     programs = _programs(folder.parent / f"{folder.name}-bin")
     printed = ""
+    if first:
+        yield _run(Block("sh", False, first), folder, programs)
     for block in blocks(page):
         if block.file is not None:
             path = folder / block.file
