@@ -68,9 +68,9 @@ def parse_mark(arguments: Sequence[object], options: Mapping[str, Any]) -> Mark:
         found = ", ".join(map(repr, arguments)) or "nothing"
         raise _refused(f"found {found}, expected the path of one scenario")
     for name, value in options.items():
-        if name not in _CHECKS:
-            raise _refused(f"found {name}=, expected {', '.join(_CHECKS)}")
-        expected = _CHECKS[name]
+        if name not in KEYWORDS:
+            raise _refused(f"found {name}=, expected {', '.join(KEYWORDS)}")
+        expected = KEYWORDS[name]
         if not expected.fits(value):
             raise _refused(f"found {name}={value!r}, expected {expected.what}")
     read = dict(options)
@@ -101,7 +101,7 @@ def _is_at_least(value: object, least: float) -> bool:
 
 _SECONDS: Final = _Expected("seconds, at least 0.1", (int, float), least=0.1)
 
-_CHECKS: Final[Mapping[str, _Expected]] = {
+KEYWORDS: Final[Mapping[str, _Expected]] = {
     "agent": _Expected("an agent reference or 'tape'", (str,)),
     "launcher": _Expected(
         f"one of {', '.join(LauncherName)}", choices=tuple(LauncherName)
@@ -110,6 +110,7 @@ _CHECKS: Final[Mapping[str, _Expected]] = {
     "stall": _SECONDS,
     "network": _Expected("True or False", (bool,)),
 }
+"""What the marker takes beside the path, and what each has to be."""
 
 
 def _refused(what: str) -> ValueError:
