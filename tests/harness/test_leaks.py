@@ -7,15 +7,19 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
+import anyio
 import pytest
 
 from nestling.driver.guardian_io import Guardian, is_guardian
 from nestling.driver.run_directory_io import RunDirectory
+from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.driver.traces_io import MARK, new_mark
-from nestling.harness import LeakError, no_leaks
+from nestling.harness import LeakError, load_scenario, no_leaks, replay
 from support.leaks import reap_quietly
 from support.processes import needs_linux
+from support.scenarios import MIXED
 
 pytestmark = needs_linux
 
@@ -100,3 +104,23 @@ def test_a_thread() -> None:
     assert _failure(thread.start) == "left: thread nestling-hub"
     go_on.set()
     thread.join()
+
+
+async def test_a_template_that_was_warm_before_is_nobodys_leak() -> None:
+    scenario = load_scenario(MIXED)
+    with TemplateLauncher() as launcher:
+        with no_leaks():  # not started yet, but held: it is not the body's either
+            assert (await replay(scenario, launcher=launcher)).is_ok
+        with no_leaks():  # its spare is taken, and there is another one
+            assert (await replay(scenario, launcher=launcher)).is_ok
+
+
+def test_a_template_that_the_body_left_warm() -> None:
+    launcher = TemplateLauncher()
+
+    def leave() -> None:
+        launcher.__enter__()
+        assert anyio.run(partial(replay, load_scenario(MIXED), launcher=launcher)).is_ok
+
+    assert "nestling.worker.template_io" in _failure(leave)
+    launcher.__exit__(None, None, None)

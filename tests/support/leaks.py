@@ -24,6 +24,7 @@ import pytest
 
 from nestling.driver.processes_io import Process, pids, process_of
 from nestling.harness.leaks_io import (
+    SPARE_NAMES,
     ended,
     is_below,
     removed,
@@ -66,8 +67,8 @@ def processes_of(box: Path, strangers: AbstractSet[int] = frozenset()) -> list[P
             of them up would cost more than most tests; none is given away again before
             all others have been.
     """
-    new = (process_of(pid) for pid in _pids() if pid not in strangers)
-    found = {process for process in new if process is not None}
+    others = (process_of(pid) for pid in _pids() if pid not in strangers)
+    found = {process for process in others if process is not None}
     ours = {os.getpid()}
     is_growing = True
     while is_growing:
@@ -117,7 +118,7 @@ def is_spare(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return True  # it is gone
-    return name in ("nestling:spare", "nestling:template"[:15])
+    return name in SPARE_NAMES
 
 
 def _environment(pid: int) -> list[bytes]:

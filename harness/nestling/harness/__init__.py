@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.owned_clock_io import OwnedClock as OwnedClock
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
     from nestling.harness.replay_director import Cast as Cast
     from nestling.harness.replay_io import replay as replay
     from nestling.harness.replay_report import ReplayReport as ReplayReport
+    from nestling.harness.replayer_io import Replayer as Replayer
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
     from nestling.harness.scripted_answer import Answer as Answer
@@ -34,9 +36,11 @@ _HOMES = {
     "Answer": "harness.scripted_answer",
     "Cast": "harness.replay_director",
     "LeakError": "harness.leaks_io",
+    "OwnedClock": "harness.owned_clock_io",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
+    "Replayer": "harness.replayer_io",
     "Scenario": "harness.scenario",
     "ScriptedModel": "harness.scripted_model_io",
     "cast_of": "harness.casting_io",
@@ -56,9 +60,11 @@ __all__ = [
     "Answer",
     "Cast",
     "LeakError",
+    "OwnedClock",
     "Problem",
     "RecordReport",
     "ReplayReport",
+    "Replayer",
     "Scenario",
     "ScriptedModel",
     "cast_of",

@@ -28,7 +28,11 @@ from nestling.driver.guardian_io import is_guardian
 from nestling.driver.owners_io import PREFIX, owner_of, remove
 from nestling.driver.processes_io import Process, process_of, processes
 from nestling.driver.run_directory_io import bases
+from nestling.driver.template_pool_io import TemplatePool, held_pools
 from nestling.driver.traces_io import mark_of, owner_pid
+
+SPARE_NAMES: Final = ("nestling:spare", "nestling:template"[:15])
+"""What a spare of a template is called, and for a moment before."""
 
 _LAST: Final = 2.0
 """Seconds that what is about to end has for it."""
@@ -42,12 +46,20 @@ class LeakError(AssertionError):
 def no_leaks() -> Iterator[None]:
     """Fail if the body leaves a process, a run directory or a thread of Nestling.
 
+    A template that was kept warm before the body began, by a launcher that is used as a
+    context manager, is not the body's, and neither is what is to be its next worker.
+
     Raises:
         LeakError: naming all that was left; it is ended and removed by then.
     """
     before, directories = all_processes(), set(run_directories())
+    kept = held_pools()
     yield
-    left = [process for process in all_processes() - before if _is_ours(process)]
+    left = [
+        process
+        for process in all_processes() - before
+        if _is_ours(process) and not _is_warm(process, kept)
+    ]
     found = [*ended(left), *threads_left()]
     found += removed(path for path in run_directories() if path not in directories)
     if found:
@@ -73,6 +85,14 @@ def _is_ours(process: Process) -> bool:
     owner = process_of(pid)
     # Its driver may be one that was started by the test, and is gone.
     return owner is None or not owner.is_alive or is_below(owner)
+
+
+def _is_warm(process: Process, kept: list[TemplatePool]) -> bool:
+    """Tell whether one is the template, or the spare, of a pool that is still held."""
+    held = [pool for pool in held_pools() if any(pool is each for each in kept)]
+    templates = {pool.pid() for pool in held}
+    is_spare = process.name in SPARE_NAMES and process.parent in templates
+    return process.pid in templates or is_spare
 
 
 def is_below(process: Process | None) -> bool:
