@@ -66,8 +66,8 @@ def processes_of(box: Path, strangers: AbstractSet[int] = frozenset()) -> list[P
             of them up would cost more than most tests; none is given away again before
             all others have been.
     """
-    new = (process_of(pid) for pid in _pids() if pid not in strangers)
-    found = {process for process in new if process is not None}
+    others = (process_of(pid) for pid in _pids() if pid not in strangers)
+    found = {process for process in others if process is not None}
     ours = {os.getpid()}
     is_growing = True
     while is_growing:
