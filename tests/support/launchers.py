@@ -102,7 +102,7 @@ class Bench:
         return self.starter._pool
 
     @contextmanager
-    def impatient(self, **bounds: float) -> Iterator[None]:
+    def impatient(self, **bounds: Any) -> Iterator[None]:
         """Have templates be waited for no longer than so meanwhile.
 
         What must not be late is asked for outside.
