@@ -21,6 +21,7 @@ from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.crashes import ends_dead
 from nestling.harness.harvest import harvest, mistakes, read_harvest
 from nestling.harness.ledger import Problem
+from nestling.harness.placeless import placeless
 from nestling.harness.record_report import RecordReport
 from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.scenario import Scenario
@@ -59,7 +60,7 @@ async def record(
     answering = load_provider(config.provider) if provider is None else provider
     starts = launcher_of(LauncherName.AUTO) if launcher is None else launcher
     logs, lost, printed = await _run(config, answering, starts, bounds or Bounds())
-    files = harvest(logs)
+    files = harvest(placeless(logs, config.normalisers_at(folder)))
     problems = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
     if problems:
         return RecordReport(None, tuple(problems), printed)
