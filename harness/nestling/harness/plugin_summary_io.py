@@ -44,7 +44,7 @@ def write(
     if is_whole and (roots := _whole_roots(config)):
         lines += left_lines(facts, scan(roots, config.getini("norecursedirs")))
     if lines:
-        reporter.section("nestling")
+        reporter.write_sep("=", "nestling")
         for line in lines:
             reporter.write_line(_shorter(line, config.invocation_params.dir))
 
