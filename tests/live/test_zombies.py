@@ -57,6 +57,7 @@ def busy(pids: Iterable[int]) -> dict[int, float]:
     return used
 
 
+@pytest.mark.timeout(SECONDS + 30)
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 async def test_many_children(launcher: str) -> None:
     """All have answered; then who waits for the end of the run is cancelled."""
