@@ -332,7 +332,7 @@ def run_agent(
     with GrowingTree(is_wanted=draws) as tree:
         starts = launcher_of(launcher)
         work = partial(chosen.carry_out, Bounds(*bounds), starts, tree.watch)
-        report = anyio.run(unless_interrupted, work)
+        report = anyio.run(partial(unless_interrupted, work, at_last=tree.close))
     if report is None:
         raise KeyboardInterrupt
     return report
@@ -405,7 +405,7 @@ def replay_scenario(
         work = partial(
             replay, loaded, Bounds(*bounds), starts, tree.watch, cast, verify=level
         )
-        report = anyio.run(unless_interrupted, work)
+        report = anyio.run(partial(unless_interrupted, work, at_last=tree.close))
     if report is None:
         raise KeyboardInterrupt
     return report
