@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.normalise import Normalisers as Normalisers
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
     from nestling.harness.replay_director import Cast as Cast
@@ -34,6 +35,7 @@ _HOMES = {
     "Answer": "harness.scripted_answer",
     "Cast": "harness.replay_director",
     "LeakError": "harness.leaks_io",
+    "Normalisers": "harness.normalise",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
@@ -56,6 +58,7 @@ __all__ = [
     "Answer",
     "Cast",
     "LeakError",
+    "Normalisers",
     "Problem",
     "RecordReport",
     "ReplayReport",
