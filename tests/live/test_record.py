@@ -137,6 +137,22 @@ def test_another_agent(recorded: Folder) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("level", "exit_code", "warnings"),
+    [("strict", 1, 0), ("warn", 0, 2), ("off", 0, 0)],
+)
+def test_the_level_of_verifying(
+    recorded: Folder, level: str, exit_code: int, warnings: int
+) -> None:
+    agent = f"{recorded.path}/agent.py:other"
+    arguments = ("--agent", agent, "--verify", level)
+    result = recorded.replay("--json", *arguments)
+    assert (result.exit_code, len(result.json["warnings"])) == (exit_code, warnings)
+    text = recorded.replay(*arguments).out
+    assert text.count("\nwarning: request-differs /") == warnings
+    assert ("inputs differ" in text) == (exit_code == 0)
+
+
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])
 def test_an_agent_that_is_none(recorded: Folder, name: str) -> None:
     agent = f"{recorded.path}/agent.py:{name}"
@@ -190,6 +206,13 @@ def test_an_agent_for_a_recording_without_a_configuration(
         ('agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"', "`$.name`"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
+            "scenario.toml: normalisers.x: '[' is no regular expression",
+        ),
+        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.normalise import Normalisers as Normalisers
     from nestling.harness.owned_clock_io import OwnedClock as OwnedClock
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
@@ -37,6 +38,7 @@ _HOMES = {
     "Cast": "harness.replay_director",
     "LeakError": "harness.leaks_io",
     "OwnedClock": "harness.owned_clock_io",
+    "Normalisers": "harness.normalise",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "ReplayReport": "harness.replay_report",
@@ -60,6 +62,7 @@ __all__ = [
     "Answer",
     "Cast",
     "LeakError",
+    "Normalisers",
     "OwnedClock",
     "Problem",
     "RecordReport",

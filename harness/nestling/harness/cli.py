@@ -88,11 +88,6 @@ LauncherOption = Annotated[
 ]
 
 
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
-        run_command(lambda: Result(f"nestling {VERSION}"), None)
-
-
 class VerifyLevel(Enum):
     """What it is if a model is told something else than recorded."""
 
@@ -104,6 +99,11 @@ class VerifyLevel(Enum):
     def level(self) -> Literal["off", "warn", "strict"]:
         """What the harness calls it."""
         return "off" if self is self.OFF else "warn" if self is self.WARN else "strict"
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        run_command(lambda: Result(f"nestling {VERSION}"), None)
 
 
 @app.callback()

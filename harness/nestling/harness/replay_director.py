@@ -54,15 +54,18 @@ from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.matching import Matcher, Renaming
+from nestling.harness.nearest import nearest_call, nearest_task
 from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.told import with_told_again
+from nestling.session.errors import AppendError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
 from nestling.session.outcome import Outcome
+from nestling.session.request import request_of
 from nestling.session.spawn_path import ROOT
 from nestling.wire.brief import Brief, encode_brief
 from nestling.worker.tool_results import ABORTED
@@ -119,6 +122,7 @@ class ReplayDirector:
         if cast is not None and cast.verify is not None:
             self._verify = cast.verify
         self._renaming = Renaming()
+        self._scenario = scenario
         for session in scenario.sessions:
             if session.path is not None:
                 plan = make_plan(session, scenario.children(session))
@@ -254,6 +258,9 @@ class ReplayDirector:
             return too_deep(delegation, DEFAULT_MAX_DEPTH)
         message = "a delegation at this path, which the recording does not have"
         self.ledger.report("session-without-script", delegation.path, message)
+        nearest = nearest_task(delegation.prompt, self._scenario.sessions)
+        if nearest is not None:
+            self.ledger.nearest[delegation.path] = nearest
         return Refused(message)
 
     def _delegation_problem(
@@ -343,6 +350,7 @@ class ReplayDirector:
             f"the {account.recorded_calls} recorded ones"
         )
         self._differs(account, "extra-call", message)
+        self._seek_nearest(account)
         return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _wrong_purpose(
@@ -387,23 +395,55 @@ class ReplayDirector:
         """Compare events up to the first that makes a problem; report warnings."""
         problem: Finding | None = None
         for event in events:
-            for finding in comparison.take(event):
+            taken = comparison.take(event)
+            _take_note(account, comparison)
+            for finding in taken:
                 if finding.is_problem:
-                    problem = finding
+                    problem = self._named(account, event, finding)
                 else:
                     self._found(account, finding)
             if problem is not None:
                 break
-        _take_note(account, comparison)
         return problem
+
+    def _named(self, account: Account, event: Event, finding: Finding) -> Finding:
+        """Call it by its name if an agent makes more or fewer calls than recorded."""
+        if self._cast is None or finding.kind != "log-differs":
+            return finding
+        served, recorded = account.served, account.recorded_calls
+        events = self._plans[account.path].recorded
+        was = events[account.logged].type if account.logged < len(events) else ""
+        if event.type == "step/start" != was and served == recorded:
+            place = f"turn {event.data['turn']}, step {event.data['step']}"
+            told = f"call {served + 1} ({place}) is beyond the {recorded} recorded ones"
+            self._seek_nearest(account)
+            return Finding("extra-call", f"{told}: {finding.message}")
+        if event.type == "turn/end" and was == "step/start" and served < recorded:
+            told = f"{served} of {recorded} recorded calls were asked for"
+            return Finding("leftover-call", f"{told}: {finding.message}")
+        return finding
 
     def _found(self, account: Account, finding: Finding) -> Stop | None:
         """Report what a comparison has found; stop the session if it is a problem."""
         if finding.is_problem:
+            if finding.kind == "request-differs" and not account.is_different:
+                self._seek_nearest(account)
             return self._differs(account, finding.kind, finding.message)
         if not account.is_different:
             self.ledger.warn(finding.kind, account.path, finding.message)
         return None
+
+    def _seek_nearest(self, account: Account) -> None:
+        """Find the recorded call that is most like the one that a session makes."""
+        normalisers = Normalisers() if self._cast is None else self._cast.normalisers
+        sessions = self._scenario.sessions
+        try:
+            request = request_of(self._comparisons[account.path].log)
+            nearest = nearest_call(request, sessions, normalisers)
+        except AppendError:
+            return  # a log that is not sound has no request
+        if nearest is not None:
+            self.ledger.nearest[account.path] = nearest
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:
