@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from nestling.driver.director import Prompt
+from nestling.driver.director import Pace, Prompt
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header
@@ -85,6 +85,19 @@ class ProviderEnded(NamedTuple):
     failure: JsonObject | None
 
 
+class Fed(NamedTuple):
+    """So many chunks of a paced answer may be served; one more, and its end may.
+
+    Attributes:
+        gate: it is held there by a gate.
+    """
+
+    sid: int
+    call: int
+    released: int
+    gate: bool = False
+
+
 class Prompted(NamedTuple):
     """The user says something more to the root session."""
 
@@ -141,6 +154,7 @@ HubEvent: TypeAlias = (
     | Exited
     | Provided
     | ProviderEnded
+    | Fed
     | Prompted
     | Released
     | CancelTurn
@@ -223,6 +237,20 @@ class Dismiss(NamedTuple):
     call: int
 
 
+class Feed(NamedTuple):
+    """Say, in time, how much of a session's answer may be served.
+
+    Attributes:
+        length: how many chunks the answer has.
+    """
+
+    sid: int
+    path: str
+    call: int
+    length: int
+    pace: Pace
+
+
 class Kill(NamedTuple):
     """End a worker's process and its group now."""
 
@@ -273,6 +301,7 @@ Instruction: TypeAlias = (
     | Ask
     | Allow
     | Dismiss
+    | Feed
     | HangUp
     | Terminate
     | Kill

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from nestling.driver.cancels import Cancels
 from nestling.driver.director import (
+    CancelInstead,
     Creation,
     Delegation,
     DelegationDecision,
@@ -44,9 +46,10 @@ class Requests:
     that log when it comes, and answered once that much is durable, never before.
     """
 
-    def __init__(self, tree: Tree, endings: Endings) -> None:
+    def __init__(self, tree: Tree, endings: Endings, cancels: Cancels) -> None:
         self._tree = tree
         self._endings = endings
+        self._cancels = cancels
 
     # --- tools -----------------------------------------------------------------
 
@@ -87,6 +90,10 @@ class Requests:
             self._tree.say(session, answer, RUN_TOOL)
         elif isinstance(decision, Unanswered):
             self._leave_open(session, answer, asked["callId"])
+        elif isinstance(decision, CancelInstead):
+            target = self._tree.at(decision.path)
+            if target is not None:
+                self._cancels.cancel(target, decision.cause)
 
     def _leave_open(
         self, session: HubSession, answer: ToolResult | Settled, call_id: str

@@ -21,6 +21,7 @@ from nestling.driver.instructions import (
     Stopped,
 )
 from nestling.driver.live_director import Grown
+from nestling.driver.stated_cancels import CancelPoint, StatedCancels
 from nestling.session.errors import JsonDomainError, NestlingError
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, check, copied
@@ -91,8 +92,15 @@ class StartedRun:
 
     thread: HubThread
 
-    def __init__(self, session_id: str, asked: int, caller: CallerLoop) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        asked: int,
+        caller: CallerLoop,
+        cancels: StatedCancels | None = None,
+    ) -> None:
         self.session_id = session_id
+        self._cancels = StatedCancels(()) if cancels is None else cancels
         self.losses: list[tuple[str, str]] = []
         self._caller = caller
         self._asked: float = asked
@@ -251,6 +259,11 @@ class StartedRun:
             NestlingError: before.
         """
         return self._ended_run().logs
+
+    @property
+    def unreached(self) -> Sequence[CancelPoint]:
+        """The places where a turn was to be cancelled and that it did not come to."""
+        return self._cancels.unreached
 
     @property
     def printed(self) -> Mapping[str, str]:
