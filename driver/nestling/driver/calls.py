@@ -206,7 +206,7 @@ class Calls:
             message = Chunks(sid, number, batch.first, batch.length)
             self._tree.say(session, message, batch.body)
         if call.cut is not None and call.is_cut_due:
-            self._cut(call.cut)
+            self._cut(session, call, call.cut)
         elif call.answer is None:
             allowed = call.allowance()
             if allowed is not None:
@@ -215,10 +215,17 @@ class Calls:
         elif call.may_end:
             self._close_call(session, call, call.answer)
 
-    def _cut(self, cut: Cut) -> None:
-        target = self._tree.at(cut.path)
-        if target is not None:
-            self._cancels.cancel(target, cut.cause)
+    def _cut(self, session: HubSession, call: OpenCall, cut: Cut) -> None:
+        def cancelled() -> bool:
+            is_open = session.call is call and not call.is_closed
+            is_running = session.state is State.RUNNING
+            if is_open and is_running:
+                return self._cancels.stated(cut.path, cut.cause)
+            return True
+
+        call.cut = None
+        call.hold()
+        self._tree.when_due(cancelled)
 
     def _close_call(self, session: HubSession, call: OpenCall, answer: Answer) -> None:
         number, sid = call.request.number, session.sid

@@ -466,6 +466,8 @@ class Director(Protocol):
         """
         ...
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Learn of a session's end; return what its parent is told instead, if so."""
         ...

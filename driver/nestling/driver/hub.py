@@ -168,6 +168,7 @@ class Hub:
         while unlaunched := self.tree.take_unlaunched():
             for session in unlaunched:
                 self._endings.reaped(session, Exit(None, None))
+        self.tree.do_due()
         orders, self.tree.orders = self.tree.orders, []
         return orders
 

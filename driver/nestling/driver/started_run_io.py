@@ -152,7 +152,7 @@ class StartedRun:
             NestlingError: if the run has ended, or is being closed.
             JsonDomainError: if the prompt is no JSON.
         """
-        if self._done == math.inf or self._is_closing:
+        if self.is_done:
             raise NestlingError(f"the run {self.session_id} has ended")
         said = prompt_blocks(prompt)
         self._asked += 1
@@ -282,6 +282,11 @@ class StartedRun:
                 f"the run {self.session_id} has not ended: await run.close() first"
             )
         return self._end
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more can be told: the root has ended, or is being closed."""
+        return self._done == math.inf or self._is_closing
 
     @property
     def is_over(self) -> bool:

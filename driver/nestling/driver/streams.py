@@ -108,6 +108,10 @@ class OpenCall:
         """Let so many chunks be served, in all; one more than there are, and the end."""
         self._released, self.is_at_gate = count, is_at_gate
 
+    def hold(self) -> None:
+        """Serve no more of the answer."""
+        self.release(self.served, is_at_gate=True)
+
     @property
     def is_cut_due(self) -> bool:
         """Whether the answer has come to where it is cut short."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nestling.harness.compose_stream import spawn_call as spawn_call
     from nestling.harness.compose_stream import text as text
     from nestling.harness.compose_stream import tool_call as tool_call
+    from nestling.harness.gates_io import Gate as Gate
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Answer": "harness.scripted_answer",
     "Cast": "harness.replay_director",
+    "Gate": "harness.gates_io",
     "LeakError": "harness.leaks_io",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
@@ -55,6 +57,7 @@ _HOMES = {
 __all__ = [
     "Answer",
     "Cast",
+    "Gate",
     "LeakError",
     "Problem",
     "RecordReport",

@@ -51,7 +51,7 @@ JsonOption = Annotated[
 
 def _finite(seconds: float) -> float:
     if not math.isfinite(seconds):
-        raise typer.BadParameter("Expected a finite number of seconds")
+        raise typer.BadParameter("Expected a finite number")
     return seconds
 
 
@@ -111,13 +111,27 @@ def replay(
             "default the one in scenario.toml, else tape.",
         ),
     ] = None,
+    speed: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            callback=_finite,
+            help="0 serves answers at once, 1 as they were recorded, N is N times as "
+            "fast.",
+        ),
+    ] = 0.0,
 ) -> None:
     """Replay a recorded tree, one process a session."""
 
     def work() -> Result:
         bounds = (stall, timeout)
         report = replay_scenario(
-            scenario, bounds, draws=not as_json, launcher=launcher, agent=agent
+            scenario,
+            bounds,
+            draws=not as_json,
+            launcher=launcher,
+            agent=agent,
+            speed=speed,
         )
         output = report_json(report) if as_json else report_text(report)
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
@@ -250,6 +264,7 @@ def replay_scenario(
     draws: bool,
     launcher: LauncherName,
     agent: str | None,
+    speed: float = 0.0,
 ) -> ReplayReport:
     """Load and replay a scenario, drawing the tree as it grows if asked to.
 
@@ -259,6 +274,7 @@ def replay_scenario(
         draws: whether to draw it.
         launcher: how workers start.
         agent: which agent to run; None for the scenario's own.
+        speed: how fast answers are served.
 
     Raises:
         KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
@@ -276,7 +292,10 @@ def replay_scenario(
     cast = cast_of(path, agent)
     with GrowingTree(is_wanted=draws) as tree:
         starts = launcher_of(launcher)
-        work = partial(replay, loaded, Bounds(*bounds), starts, tree.watch, cast)
+        watch = tree.watch
+        work = partial(
+            replay, loaded, Bounds(*bounds), starts, watch, cast, speed=speed
+        )
         report = anyio.run(unless_interrupted, work)
     if report is None:
         raise KeyboardInterrupt

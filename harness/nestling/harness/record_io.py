@@ -17,6 +17,7 @@ from nestling.driver.exits import Log
 from nestling.driver.hub_io import Bounds
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
+from nestling.driver.started_run_io import StartedRun
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.harvest import harvest, mistakes, read_harvest
 from nestling.harness.ledger import Problem
@@ -25,6 +26,7 @@ from nestling.harness.replay_director import ReplayDirector
 from nestling.harness.scenario import Scenario
 from nestling.harness.scenario_config_io import ScenarioConfig, require_config
 from nestling.harness.scenario_write_io import write_scenario
+from nestling.harness.steps import cancel_points, described_point
 from nestling.harness.support import hindrances
 from nestling.harness.tape_runner import TapeRunner
 from nestling.session.errors import AgentReferenceError, described
@@ -78,16 +80,41 @@ async def _run(
     """Run the tree; return its logs, what happened that must not, what was printed."""
     providers = {"*": provider}
     async with Driver(providers=providers, launcher=launcher, bounds=bounds) as driver:
+        first, *others = config.prompts
         run = await driver.start(
-            config.agent, config.prompts, session_id=config.name, options=config.options
+            config.agent,
+            first,
+            session_id=config.name,
+            options=config.options,
+            cancels=cancel_points(config.steps),
         )
         await run.result()
+        for prompt in others:
+            # One by one: a cancel takes with it what has not begun.
+            if run.is_done:
+                break
+            await run.send(prompt)
+            await run.result()
         logs = await run.close()
     if run.end is not None and run.end.ending != "done":
         waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
         message = f"the run was ended ({run.end.ending}): {waits}"
         return logs, [Problem("stall", ROOT, message)], run.printed
-    return logs, [Problem("worker-lost", *loss) for loss in run.losses], run.printed
+    problems = [Problem("worker-lost", *loss) for loss in run.losses]
+    return logs, problems or _unreached(run), run.printed
+
+
+def _unreached(run: StartedRun) -> list[Problem]:
+    """Tell of the cancels that were stated and did not happen."""
+    return [
+        Problem(
+            "recording-failed",
+            point.path,
+            f"step {point.turn} was to be cancelled at {described_point(point)}, "
+            "which it did not come to",
+        )
+        for point in run.unreached
+    ]
 
 
 def _problems_of_replay(scenario: Scenario) -> list[Problem]:

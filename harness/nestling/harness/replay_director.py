@@ -8,7 +8,7 @@ What does not fit is written into the ledger and stops the session it was found 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -47,6 +47,8 @@ from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.harness.serving import Place, Serving
+from nestling.session.errors import UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
@@ -82,15 +84,25 @@ class ReplayDirector:
         ledger: what was bound, served and found wrong.
     """
 
-    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Cast | None = None,
+        *,
+        speed: float = 0.0,
+        gates: Iterable[Place] = (),
+    ) -> None:
         """Plan the replay.
 
         Args:
             scenario: what was recorded.
             cast: the agents to run; tape agents by default.
+            speed: how fast answers are served (see ``Serving``).
+            gates: where they are held.
 
         Raises:
             UnreadableError: if a recorded log cannot be made into a tape.
+            ValueError: if the speed is none, or nothing is recorded where a gate is.
         """
         self.ledger = Ledger()
         self._cast = cast
@@ -103,6 +115,7 @@ class ReplayDirector:
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
+        self._serving = Serving(self._plans, speed, gates)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
@@ -260,7 +273,14 @@ class ReplayDirector:
         if planned.purpose != call.purpose:
             return self._wrong_purpose(account, call, planned.purpose)
         account.served += 1
-        return planned.answer
+        try:
+            return self._serving.answer(account.path, call)
+        except UnreadableError as error:
+            return self._not_answered(account, f"call {call.number + 1}: {error}")
+
+    def _not_answered(self, account: Account, message: str) -> Answer:
+        self._differs(account, "log-differs", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _cut_short(self, plan: Plan, length: int) -> Answer | None:
         """Answer a call that an agent opens and no chunk of which was recorded.
@@ -291,8 +311,7 @@ class ReplayDirector:
             f"call {call.number + 1} (turn {call.turn}, step {call.step}) is a "
             f"{call.purpose} call, recorded was a {recorded} call"
         )
-        self._differs(account, "log-differs", message)
-        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+        return self._not_answered(account, message)
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
         """Serve the recorded result of a tool call, or have it run."""
@@ -317,11 +336,23 @@ class ReplayDirector:
         """Compare what a log has grown by with the recorded log."""
         account, recorded = self._account(session_id), self.plan_of(session_id).recorded
         for event in events:
-            problem = _difference_at(event, recorded)
+            problem = self._difference_at(account.path, event, recorded)
             if problem is not None:
                 return self._differs(account, "log-differs", problem)
             account.logged = event.seq + 1
         return None
+
+    def _difference_at(
+        self, path: str, event: Event, recorded: Sequence[Event]
+    ) -> str | None:
+        if event.seq >= len(recorded):
+            return (
+                f"event {event.seq}: it is {event.type}, "
+                f"the recorded log has only {len(recorded)} events"
+            )
+        expected = self._serving.expected(path, recorded[event.seq])
+        difference = event_difference(event, expected)
+        return None if difference is None else f"event {event.seq}: {difference}"
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:
@@ -364,7 +395,9 @@ class ReplayDirector:
             return Lost(results)
         return Lost(results, Resume(tapes[0] if self._cast is None else None))
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
@@ -385,6 +418,8 @@ class ReplayDirector:
             self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
+        if self._was_given_up_by_parent(plan):
+            return Unanswered()
         told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
             return told
@@ -417,7 +452,19 @@ class ReplayDirector:
             message = "its worker died, as recorded, but its parent was told a success"
             self._differs(account, "output-differs", message)
 
+    def _was_given_up_by_parent(self, plan: Plan) -> bool:
+        """Tell whether a parent was cancelled before it was told of its child."""
+        result = self._recorded_for_parent(plan)
+        parent_path = plan.session.parent_path
+        if result is None or parent_path is None:
+            return False
+        return self._was_given_up(self._plans[parent_path], result)
+
     def _result_for_parent(self, plan: Plan) -> JsonObject | None:
+        result = self._recorded_for_parent(plan)
+        return None if result is None else result.body
+
+    def _recorded_for_parent(self, plan: Plan) -> RecordedResult | None:
         delegation = plan.session.delegation
         parent_path = plan.session.parent_path
         if delegation is None or parent_path is None:
@@ -425,10 +472,8 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or is_by_code(delegation):
             return None
-        result = self._plans[parent_path].results.get(
-            (place.turn, place.step, place.block)
-        )
-        return None if result is None else result.body
+        results = self._plans[parent_path].results
+        return results.get((place.turn, place.step, place.block))
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""
@@ -477,13 +522,3 @@ def _header_difference(live: Header, recorded: Header) -> str | None:
         )
     difference = first_difference(shared, recorded_row)
     return None if difference is None else f"header: {difference}"
-
-
-def _difference_at(event: Event, recorded: Sequence[Event]) -> str | None:
-    if event.seq >= len(recorded):
-        return (
-            f"event {event.seq}: it is {event.type}, "
-            f"the recorded log has only {len(recorded)} events"
-        )
-    difference = event_difference(event, recorded[event.seq])
-    return None if difference is None else f"event {event.seq}: {difference}"
