@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from nestling.driver import hub_io, hub_thread_io, run_directory_io, workers_io
-from nestling.driver.director import Answer, CallRequest
+from nestling.driver.director import Answer, CallRequest, Stop
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
 from nestling.driver.instructions import HubEvent, Notice
@@ -47,7 +47,7 @@ class Failing(Watched):
 
     failing = ""
 
-    def on_stream(self, call: CallRequest) -> Answer:
+    def on_stream(self, call: CallRequest) -> Answer | Stop:
         """Answer a call."""
         if self.failing == "on_stream":
             raise Planted

@@ -122,14 +122,19 @@ def test_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 def test_another_agent(recorded: Folder) -> None:
-    """The first event that differs is named."""
+    """The first call whose request differs is named."""
     agent = f"{recorded.path}/agent.py:other"
     result = recorded.replay("--json", "--agent", agent)
     assert result.exit_code == 1
     (first, *_) = result.json["problems"]
-    assert (first["kind"], first["path"]) == ("log-differs", "/")
-    assert first["message"].startswith("event 3: request/header: ")
-    assert "You lead" in first["message"]
+    assert (first["kind"], first["path"]) == ("request-differs", "/")
+    told, *lines = first["message"].split("\n")
+    assert told.startswith("call 1 (turn 1, step 1): the request is not the recorded")
+    assert lines == [
+        "system:",
+        "  - You lead.",
+        "  + You lead otherwise.",
+    ]
 
 
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])

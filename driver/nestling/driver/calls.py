@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from nestling.driver.cancels import Cancels, cut_of
-from nestling.driver.director import Answer, Asked, CallRequest, Cut
+from nestling.driver.director import Answer, Asked, CallRequest, Cut, Stop
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import (
     Allow,
@@ -69,6 +69,9 @@ class Calls:
             lambda: rebuild_request(session.log).messages,
         )
         decision = cut_of(session) or self._tree.director.on_stream(request)
+        if isinstance(decision, Stop):
+            self._tree.kill(session, decision.reason, "director")
+            return
         # A worker may ask for less than the usual window, not for more.
         window = Window(
             min(message.credit_bytes, WINDOW_BYTES),

@@ -332,13 +332,13 @@ class Asked(NamedTuple):
     cut: Cut | None = None
 
 
-CallDecision: TypeAlias = Answer | Asked
-
-
 class Stop(NamedTuple):
     """Stop the session: it has gone where it must not go."""
 
     reason: str
+
+
+CallDecision: TypeAlias = Answer | Asked | Stop
 
 
 class Loss(NamedTuple):

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from nestling.harness.ledger import Problem as Problem
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
+    from nestling.harness.refresh_io import refresh as refresh
+    from nestling.harness.refresh_report import RefreshReport as RefreshReport
     from nestling.harness.replay_director import Cast as Cast
     from nestling.harness.replay_io import replay as replay
     from nestling.harness.replay_report import ReplayReport as ReplayReport
+    from nestling.harness.saving_io import save_scenario as save_scenario
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
     from nestling.harness.scripted_answer import Answer as Answer
@@ -38,6 +41,7 @@ _HOMES = {
     "LeakError": "harness.leaks_io",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
+    "RefreshReport": "harness.refresh_report",
     "ReplayReport": "harness.replay_report",
     "Scenario": "harness.scenario",
     "ScriptedModel": "harness.scripted_model_io",
@@ -48,7 +52,9 @@ _HOMES = {
     "no_leaks": "harness.leaks_io",
     "reasoning": "harness.compose_stream",
     "record": "harness.record_io",
+    "refresh": "harness.refresh_io",
     "replay": "harness.replay_io",
+    "save_scenario": "harness.saving_io",
     "spawn_call": "harness.compose_stream",
     "text": "harness.compose_stream",
     "tool_call": "harness.compose_stream",
@@ -61,6 +67,7 @@ __all__ = [
     "LeakError",
     "Problem",
     "RecordReport",
+    "RefreshReport",
     "ReplayReport",
     "Scenario",
     "ScriptedModel",
@@ -71,7 +78,9 @@ __all__ = [
     "no_leaks",
     "reasoning",
     "record",
+    "refresh",
     "replay",
+    "save_scenario",
     "spawn_call",
     "text",
     "tool_call",

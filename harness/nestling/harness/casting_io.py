@@ -28,11 +28,11 @@ def cast_of(path: Path, agent: str | None) -> Cast | None:
         return None
     config = load_config(path)
     if agent is None:
-        return None if config is None else config.cast()
+        return None if config is None else config.cast(folder=path)
     reference = str(absolute(parse_reference(agent), os.getcwd()))
     if config is None:
         raise UnreadableError(
             f"{path}: found no {CONFIG_NAME}, which says what an agent is told; "
             "expected one, or --agent tape"
         )
-    return config.cast(reference)
+    return config.cast(reference, path)

@@ -39,11 +39,21 @@ from nestling.driver.director import (
     too_deep,
 )
 from nestling.driver.live_director import child_creation
-from nestling.harness.compare import event_difference, first_difference
+from nestling.harness.compare import first_difference
+from nestling.harness.comparison import (
+    AgentComparison,
+    CallAt,
+    Comparison,
+    Finding,
+    TapeComparison,
+    Verify,
+)
 from nestling.harness.consistency import drifts
 from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
+from nestling.harness.matching import Matcher, Renaming
+from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
@@ -69,12 +79,18 @@ class Cast(NamedTuple):
         options: what the root's code finds in ``Turn.options``.
         runs_tools: whether tools are run; else their recorded results are served, but
             for those whose bodies delegated.
+        verify: what it is if a model is told something else than recorded: a problem, a
+            warning, nothing. None for a problem in what was recorded here, and for
+            nothing in other logs.
+        normalisers: what may be another from run to run.
     """
 
     agent: str
     prompts: tuple[Prompt, ...]
     options: JsonObject
     runs_tools: bool = False
+    verify: Verify | None = None
+    normalisers: Normalisers = Normalisers()
 
 
 class ReplayDirector:
@@ -108,17 +124,39 @@ class ReplayDirector:
         self._cast = cast
         self._plans: dict[str, Plan] = {}
         self._path_of: dict[str, str] = {}
+        self._comparisons: dict[str, Comparison] = {}
+        self._verify: Verify = "strict" if scenario.is_own else "off"
+        if cast is not None and cast.verify is not None:
+            self._verify = cast.verify
+        self._renaming = Renaming()
+        self._expected: dict[str, list[Event]] = {}
         for session in scenario.sessions:
             if session.path is not None:
                 plan = make_plan(session, scenario.children(session))
                 self._plans[session.path] = plan
+                self._expected[session.path] = list(plan.recorded)
+                self._comparisons[session.path] = self._comparison(session.path, plan)
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
-        self._serving = Serving(self._plans, speed, gates)
+        self._serving = Serving(self._plans, self._expected, speed, gates)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
+
+    def _comparison(self, path: str, plan: Plan) -> Comparison:
+        recorded = self._expected[path]
+        if self._cast is None:
+            return TapeComparison(recorded)
+        kills = [stop.length for stop in plan.agent_stops.kills]
+        return AgentComparison(
+            recorded,
+            plan.session.seed_length,
+            self._verify,
+            Matcher(self._cast.normalisers, self._renaming),
+            [*kills, *(stop.length for stop in plan.agent_stops.cancels)],
+            kills,
+        )
 
     def _report_drifts(self, session: RecordedSession) -> None:
         for number, call in enumerate(session.script, start=1):
@@ -172,7 +210,11 @@ class ReplayDirector:
         creation = creation._replace(header=creation.header.with_fields(**born))
         if self._cast is None:
             return creation
-        stops = child.agent_stops
+        if child.session.kind == "fork":
+            parent = self._comparisons[self._path_of[delegation.parent_id]]
+            self._comparisons[delegation.path].inherit(parent)
+        longer = delegation.seed_length - child.session.seed_length
+        stops = shifted(child.agent_stops, longer)
         played = child_creation(
             creation.header, delegation, waits=False, holds=holds_of(stops)
         )
@@ -241,7 +283,8 @@ class ReplayDirector:
             message = f"its tool call is {calls}"
             return "tree-differs", f"the delegation differs: {message}"
         prompt = first_prompt(child.session.own_events)
-        if prompt is not None and prompt != delegation.prompt:
+        # What an agent's child was told stands in its log, and is judged there.
+        if self._cast is None and prompt is not None and prompt != delegation.prompt:
             said = f"{shown(delegation.prompt)}, recorded was {shown(prompt)}"
             return "log-differs", f"the delegated prompt is {said}"
         return None
@@ -252,16 +295,27 @@ class ReplayDirector:
         """Compare a session's header and what it starts with."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.seed_length = header.seed_length
-        problem = _header_difference(header, plan.session.recording.header)
+        comparison = self._comparisons[account.path]
+        finding = self._first_problem(account, comparison, events)
+        # What was inherited may be another; then its length and digest are, too.
+        is_told = not comparison.has_other_inputs
+        recorded = plan.session.recording.header
+        problem = _header_difference(header, recorded, with_seed=is_told)
         if problem is not None:
             return self._differs(account, "log-differs", problem)
-        return self.on_events(session_id, events)
+        return None if finding is None else self._found(account, finding)
 
     # --- answering -------------------------------------------------------------
 
-    def on_stream(self, call: CallRequest) -> Answer:
+    def on_stream(self, call: CallRequest) -> Answer | Stop:
         """Answer a call from the script of the session that asks."""
         account, plan = self._account(call.session_id), self.plan_of(call.session_id)
+        at = CallAt(call.number - account.unscripted + 1, call.turn, call.step)
+        comparison = self._comparisons[account.path]
+        finding = comparison.call(at)
+        _take_note(account, comparison)
+        if finding is not None and (stop := self._found(account, finding)) is not None:
+            return stop
         cut_short = self._cut_short(plan, account.logged)
         if cut_short is not None:
             account.unscripted += 1
@@ -334,25 +388,34 @@ class ReplayDirector:
 
     def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
         """Compare what a log has grown by with the recorded log."""
-        account, recorded = self._account(session_id), self.plan_of(session_id).recorded
-        for event in events:
-            problem = self._difference_at(account.path, event, recorded)
-            if problem is not None:
-                return self._differs(account, "log-differs", problem)
-            account.logged = event.seq + 1
-        return None
+        account = self._account(session_id)
+        comparison = self._comparisons[account.path]
+        finding = self._first_problem(account, comparison, events)
+        return None if finding is None else self._found(account, finding)
 
-    def _difference_at(
-        self, path: str, event: Event, recorded: Sequence[Event]
-    ) -> str | None:
-        if event.seq >= len(recorded):
-            return (
-                f"event {event.seq}: it is {event.type}, "
-                f"the recorded log has only {len(recorded)} events"
-            )
-        expected = self._serving.expected(path, recorded[event.seq])
-        difference = event_difference(event, expected)
-        return None if difference is None else f"event {event.seq}: {difference}"
+    def _first_problem(
+        self, account: Account, comparison: Comparison, events: Sequence[Event]
+    ) -> Finding | None:
+        """Compare events up to the first that makes a problem; report warnings."""
+        problem: Finding | None = None
+        for event in events:
+            for finding in comparison.take(event):
+                if finding.is_problem:
+                    problem = finding
+                else:
+                    self._found(account, finding)
+            if problem is not None:
+                break
+        _take_note(account, comparison)
+        return problem
+
+    def _found(self, account: Account, finding: Finding) -> Stop | None:
+        """Report what a comparison has found; stop the session if it is a problem."""
+        if finding.is_problem:
+            return self._differs(account, finding.kind, finding.message)
+        if not account.is_different:
+            self.ledger.warn(finding.kind, account.path, finding.message)
+        return None
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:
@@ -378,6 +441,11 @@ class ReplayDirector:
     def on_lost(self, session_id: str, loss: Loss) -> Lost:
         """Have a session go on where the recorded one did after the same death."""
         account, plan = self._account(session_id), self.plan_of(session_id)
+        comparison = self._comparisons[account.path]
+        finding = comparison.lost()
+        _take_note(account, comparison)
+        if finding is not None:
+            self._found(account, finding)
         number = plan.death_at(account.logged)
         if number is None or account.is_different:
             return Lost()
@@ -426,22 +494,18 @@ class ReplayDirector:
         return told if _did_not_wait(told) else None
 
     def _judge(self, account: Account, plan: Plan) -> None:
-        recorded_length, outcome = len(plan.recorded), account.outcome
         if account.is_different:
             return
-        if account.logged < recorded_length:
-            missing = plan.recorded[account.logged]
-            self._differs(
-                account,
-                "log-differs",
-                f"the log ended after {account.logged} events; "
-                f"recorded was {missing.type} next, {recorded_length} in all",
-            )
-        elif outcome != plan.outcome:
+        comparison = self._comparisons[account.path]
+        finding = comparison.end()
+        _take_note(account, comparison)
+        if finding is not None and self._found(account, finding) is not None:
+            return
+        if account.outcome != plan.outcome:
             self._differs(
                 account,
                 "output-differs",
-                f"it came to {outcome}, recorded was {plan.outcome}",
+                f"it came to {account.outcome}, recorded was {plan.outcome}",
             )
 
     def _judge_death(self, account: Account, plan: Plan) -> None:
@@ -494,6 +558,11 @@ class ReplayDirector:
                 self._differs(account, "leftover-call", message)
 
 
+def _take_note(account: Account, comparison: Comparison) -> None:
+    account.logged = comparison.position
+    account.has_other_inputs = comparison.has_other_inputs
+
+
 def holds_of(stops: Stops) -> tuple[int, ...]:
     """Return the lengths of its log at which a session waits to be stopped."""
     cancels = {stop.length for stop in stops.cancels}
@@ -511,11 +580,25 @@ def _recorded_call_id(child: Plan) -> str | None:
     return None if delegation is None else delegation.spawned_by.call_id
 
 
-def _header_difference(live: Header, recorded: Header) -> str | None:
+def shifted(stops: Stops, by: int) -> Stops:
+    """Return stops at logs that are longer by so many events."""
+    return Stops(
+        tuple(stop._replace(length=stop.length + by) for stop in stops.cancels),
+        tuple(stop._replace(length=stop.length + by) for stop in stops.kills),
+    )
+
+
+def _header_difference(
+    live: Header, recorded: Header, *, with_seed: bool
+) -> str | None:
     """Compare the header fields that the recording states."""
     live_row, recorded_row = live.row(), recorded.row()
+    if not with_seed:
+        for key in ("seedLength", "seedDigest"):
+            live_row.pop(key, None)
+            recorded_row.pop(key, None)
     shared = {key: live_row[key] for key in recorded_row if key in live_row}
-    if live.seed_length != recorded.seed_length:
+    if with_seed and live.seed_length != recorded.seed_length:
         return (
             f"header: seedLength is {live.seed_length}, "
             f"recorded was {recorded.seed_length}"

@@ -16,8 +16,10 @@ from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
 from nestling.driver.run_io import run_tree
 from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.comparison import Verify
 from nestling.harness.gates_io import Gate
 from nestling.harness.ledger import ProblemKind
+from nestling.harness.normalise import Normalisers
 from nestling.harness.replay_director import Cast, ReplayDirector
 from nestling.harness.replay_report import ReplayReport
 from nestling.harness.scenario import Scenario
@@ -42,6 +44,8 @@ async def replay(
     watch: Callable[[Notice], None] = _ignore,
     cast: Cast | None = None,
     *,
+    verify: Verify | None = None,
+    normalisers: Normalisers | None = None,
     speed: float = 0.0,
     gates: Sequence[Gate] = (),
     timer: Timer | None = None,
@@ -55,6 +59,11 @@ async def replay(
             the system has what that needs.
         watch: called in the hub's thread as sessions start, call and end.
         cast: the agents that run it; tape agents by default.
+        verify: what it is if an agent tells its model something else than recorded: a
+            problem (``strict``), a warning (``warn``), or nothing (``off``). By default
+            as the cast says, else ``strict`` for what was recorded here and ``off`` for
+            other logs. A tape is always exact.
+        normalisers: what may be another from run to run; by default the cast's.
         speed: 0 to serve answers at once, 1 as their chunks were recorded, N to be N
             times as fast.
         gates: hold answers at a chunk, each until it is released.
@@ -69,6 +78,10 @@ async def replay(
     hindered = hindrances(scenario)
     if hindered:
         return ReplayReport(scenario, tuple(hindered), {}, {}, {})
+    if cast is not None and verify is not None:
+        cast = cast._replace(verify=verify)
+    if cast is not None and normalisers is not None:
+        cast = cast._replace(normalisers=normalisers)
     places = [gate.place for gate in gates]
     director = ReplayDirector(scenario, cast, speed=speed, gates=places)
     bounds = Bounds() if bounds is None else bounds
@@ -82,7 +95,12 @@ async def replay(
             director.ledger.report("stall", gate.place[0], message)
     ledger = director.ledger
     return ReplayReport(
-        scenario, tuple(ledger.problems), ledger.accounts, end.births, end.logs
+        scenario,
+        tuple(ledger.problems),
+        ledger.accounts,
+        end.births,
+        end.logs,
+        tuple(ledger.warnings),
     )
 
 

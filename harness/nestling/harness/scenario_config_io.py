@@ -6,6 +6,11 @@
     prompts = ["Remember LANTERN.", "Have two helpers repeat it."]
     provider = "model.py:model"      # who answers while it is recorded
     tools = "recorded"               # or "live": whether a replay runs tools again
+    verify = "strict"                # or "warn", "off": other requests than recorded
+    normalise = ["time", "cwd", "uuid"]  # what may be another from run to run
+
+    [normalisers]                    # more of that: a name and a regular expression
+    ticket = "T-[0-9]+"
 
     [options]                        # what the root's code finds in Turn.options
     style = "short"
@@ -19,6 +24,8 @@ Instead of ``prompts``, ``[[steps]]`` say where a turn is cancelled, too::
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -27,6 +34,7 @@ from msgspec import Meta
 
 from nestling.driver.director import Prompt
 from nestling.harness.config_problem import plain_problem
+from nestling.harness.normalise import BUILT_IN, Normalisers
 from nestling.harness.replay_director import Cast
 from nestling.harness.scenario_io import CONFIG_NAME
 from nestling.harness.steps import Step, StepCancel, checked_steps
@@ -45,6 +53,10 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         provider: the reference of what answers model calls, absolute; "" for none.
         tools: whether a replay serves the recorded results of tools or runs them.
         options: what the root's code finds in ``Turn.options``.
+        verify: what it is if a replay's model is told something else than recorded: a
+            problem, a warning, nothing; by default a problem.
+        normalise: which built-in normalisers are in force.
+        normalisers: others, name to regular expression.
         name: the id of the recorded root session; the folder's name by default.
     """
 
@@ -54,17 +66,59 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: str = ""
     tools: Literal["recorded", "live"] = "recorded"
     options: dict[str, Any] = {}
+    verify: Literal["off", "warn", "strict"] | None = None
+    normalise: tuple[Literal["time", "cwd", "uuid"], ...] = BUILT_IN
+    normalisers: dict[str, str] = {}
     name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
 
-    def cast(self, agent: str | None = None) -> Cast:
+    def cast(self, agent: str | None = None, folder: Path | None = None) -> Cast:
         """Return who runs the scenario again.
 
         Args:
             agent: another agent reference than its own.
+            folder: the scenario's.
         """
         prompts: list[Prompt] = [[{"type": "text", "text": p}] for p in self.prompts]
         chosen = self.agent if agent is None else agent
-        return Cast(chosen, tuple(prompts), self.options, self.tools == "live")
+        return Cast(
+            chosen,
+            tuple(prompts),
+            self.options,
+            self.tools == "live",
+            self.verify,
+            self.normalisers_at(folder),
+        )
+
+    def normalisers_at(self, folder: Path | None) -> Normalisers:
+        """Return the normalisers in force.
+
+        Args:
+            folder: the scenario's.
+
+        Raises:
+            UnreadableError: if one that is declared is none.
+        """
+        places = {} if folder is None else _places(folder)
+        return Normalisers(self.normalise, self.normalisers, places)
+
+
+def _places(folder: Path) -> Mapping[str, str]:
+    """Return the paths of this machine that a run may tell of, with their names."""
+    here = {os.path.abspath(path): "cwd" for path in (os.getcwd(), _logical_cwd())}
+    return {
+        **here,
+        str(folder.absolute()): "scenario",
+        str(folder.resolve()): "scenario",
+    }
+
+
+def _logical_cwd() -> str:
+    """Return how the shell spells the working directory, if it is that."""
+    spelled = os.environ.get("PWD", "")
+    try:
+        return spelled if os.path.samefile(spelled, ".") else os.getcwd()
+    except OSError:
+        return os.getcwd()
 
 
 _KNOWN: Final = {
@@ -111,6 +165,7 @@ def load_config(folder: Path) -> ScenarioConfig | None:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
     try:
         config = _decoded(text)
+        config.normalisers_at(folder)
     except (
         msgspec.MsgspecError,
         JsonDomainError,

@@ -21,6 +21,7 @@ class Serving:
     def __init__(
         self,
         plans: Mapping[str, Plan],
+        expected: Mapping[str, list[Event]],
         speed: float = 0.0,
         gates: Iterable[Place] = (),
     ) -> None:
@@ -28,6 +29,8 @@ class Serving:
 
         Args:
             plans: of each session, by spawn path.
+            expected: the recorded logs that live ones are compared with, likewise: what
+                placeholders come to is filled in there, too.
             speed: 0 to serve at once, 1 as it was recorded, N to be N times as fast.
             gates: where answers are held.
 
@@ -37,9 +40,9 @@ class Serving:
         if not (math.isfinite(speed) and speed >= 0):
             raise ValueError(f"speed must be 0 or more and finite, found {speed!r}")
         self._plans = plans
+        self._expected = expected
         self._speed = speed
         self._gates: dict[tuple[str, int], list[int]] = {}
-        self._found: dict[str, dict[str, str]] = {}
         for gate in gates:
             self._add_gate(gate)
 
@@ -74,21 +77,24 @@ class Serving:
         planned = plan.calls[call.number]
         answer = planned.answer
         if has_placeholders(planned.call.entry):
-            answer = self._filled(path, planned.call, call.messages)
+            answer = self._filled(path, call.number, call.messages)
         pace = self._pace(path, call.number + 1, planned.call)
         return answer if pace is None else answer._replace(pace=pace)
 
     def _filled(
-        self, path: str, call: ScriptCall, messages: Callable[[], Sequence[object]]
+        self, path: str, number: int, messages: Callable[[], Sequence[object]]
     ) -> Answer:
-        found = self._found.setdefault(path, {})
+        """Fill in an entry, and what the log says of its call up to the next one."""
+        plan, found = self._plans[path], dict[str, str]()
+        call = plan.calls[number].call
         entry = resolve(call.entry, messages(), found)
-        return answer_of(entry, call.place, self._plans[path].session.own_events)
-
-    def expected(self, path: str, event: Event) -> Event:
-        """Return a recorded event, with its placeholders as they were filled in."""
-        found = self._found.get(path)
-        return event if not found else filled_event(event, found)
+        if call.place is not None:
+            expected = self._expected[path]
+            later = [each.call.place for each in plan.calls[number + 1 :]]
+            end = next((p.first_seq for p in later if p is not None), len(expected))
+            for seq in range(call.place.first_seq, end):
+                expected[seq] = filled_event(expected[seq], found)
+        return answer_of(entry, call.place, plan.session.own_events)
 
     def _pace(self, path: str, number: int, call: ScriptCall) -> Pace | None:
         gates = self._gates.get((path, number), ())
