@@ -133,11 +133,13 @@ class _Deviation(NamedTuple):
         text: which, and how.
         shifts: whether the live log is longer or shorter for it.
         is_missing: whether the live log does not have it.
+        is_inherited: whether it is the parent's, and reported there if nobody sees it.
     """
 
     text: str
-    shifts: bool
-    is_missing: bool
+    shifts: bool = False
+    is_missing: bool = False
+    is_inherited: bool = False
 
 
 class AgentComparison:
@@ -253,6 +255,8 @@ class AgentComparison:
         found = self._deviations(live, recorded)
         self.has_other_inputs = True
         self.position += len(recorded)
+        if 0 < self.position <= self._seed_length:
+            found = [each._replace(is_inherited=True) for each in found]
         self._pending += found
         if opened is not None and all(each.is_missing for each in found):
             at, length = opened
@@ -276,10 +280,10 @@ class AgentComparison:
             problem = self._differs_at(one, other.seq)
             self._place_of[one.seq] = other.seq
             if problem is not None:
-                found.append(_Deviation(problem, shifts=False, is_missing=False))
+                found.append(_Deviation(problem))
         for one in mine[len(others) :]:
             text = f"event {one.seq}: {one.type} was not recorded"
-            found.append(_Deviation(text, shifts=True, is_missing=False))
+            found.append(_Deviation(text, shifts=True))
         for other in others[len(mine) :]:
             text = f"recorded event {other.seq}: {other.type} is missing"
             found.append(_Deviation(text, shifts=True, is_missing=True))
@@ -335,9 +339,10 @@ class AgentComparison:
 
     def _unseen(self, pending: Sequence[_Deviation]) -> Finding | None:
         """Report what no model saw."""
-        if not pending or self._verify == "off":
+        own = [each for each in pending if not each.is_inherited]
+        if not own or self._verify == "off":
             return None
-        return self._finding("log-differs", pending[0].text)
+        return self._finding("log-differs", own[0].text)
 
     def _finding(self, kind: ProblemKind, text: str) -> Finding:
         return Finding(kind, text, is_problem=self._verify == "strict")

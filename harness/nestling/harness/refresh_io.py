@@ -17,6 +17,7 @@ from nestling.driver.launcher_io import Launcher
 from nestling.harness.folder_lock_io import held
 from nestling.harness.harvest import read_harvest
 from nestling.harness.normalise import Normalisers
+from nestling.harness.placeless import placeless
 from nestling.harness.recording_check import problems_of_replay
 from nestling.harness.refresh_report import RefreshReport
 from nestling.harness.replay_io import replay
@@ -28,7 +29,7 @@ from nestling.harness.scenario_write_io import (
     logs_in,
     write_scenario,
 )
-from nestling.harness.steadied import portable, steadied
+from nestling.harness.steadied import steadied
 from nestling.session.errors import StoreError, UnreadableError
 from nestling.session.writing import encode_header, encode_rows
 
@@ -105,7 +106,7 @@ def _files(
 ) -> dict[str, bytes]:
     """Return what each file is to hold; what is equal holds what it does."""
     recordings = {p: each.recording for p, each in kept.scenario.by_path.items()}
-    fresh = portable(logs, normalisers)
+    fresh = placeless(logs, normalisers)
     made = steadied(fresh, recordings, normalisers, is_same_tree=True)
     files: dict[str, bytes] = {}
     for path, recording in recordings.items():

@@ -9,6 +9,7 @@ What does not fit is written into the ledger and stops the session it was found 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import msgspec
@@ -298,9 +299,15 @@ class ReplayDirector:
         comparison = self._comparisons[account.path]
         finding = self._first_problem(account, comparison, events)
         # What was inherited may be another; then its length and digest are, too.
-        is_told = not comparison.has_other_inputs
+        left_out = (
+            {"seedLength", "seedDigest"} if comparison.has_other_inputs else set()
+        )
+        if not _are_equal(events[: header.seed_length], plan.recorded):
+            left_out.add("seedDigest")
         recorded = plan.session.recording.header
-        problem = _header_difference(header, recorded, with_seed=is_told)
+        if self._cast is None:
+            left_out.clear()
+        problem = _header_difference(header, recorded, left_out)
         if problem is not None:
             return self._differs(account, "log-differs", problem)
         return None if finding is None else self._found(account, finding)
@@ -588,20 +595,27 @@ def shifted(stops: Stops, by: int) -> Stops:
     )
 
 
+def _are_equal(live: Sequence[Event], recorded: Sequence[Event]) -> bool:
+    """Tell whether what a session inherited is what it was, ids and times included."""
+    return all(
+        one is other or one.content() == other.content()
+        for one, other in zip(live, recorded, strict=False)
+    )
+
+
 def _header_difference(
-    live: Header, recorded: Header, *, with_seed: bool
+    live: Header, recorded: Header, left_out: AbstractSet[str]
 ) -> str | None:
-    """Compare the header fields that the recording states."""
-    live_row, recorded_row = live.row(), recorded.row()
-    if not with_seed:
-        for key in ("seedLength", "seedDigest"):
-            live_row.pop(key, None)
-            recorded_row.pop(key, None)
-    shared = {key: live_row[key] for key in recorded_row if key in live_row}
-    if with_seed and live.seed_length != recorded.seed_length:
+    """Compare the header fields that the recording states, but for some."""
+    if "seedLength" not in left_out and live.seed_length != recorded.seed_length:
         return (
             f"header: seedLength is {live.seed_length}, "
             f"recorded was {recorded.seed_length}"
         )
+    live_row, recorded_row = (
+        {key: value for key, value in header.row().items() if key not in left_out}
+        for header in (live, recorded)
+    )
+    shared = {key: live_row[key] for key in recorded_row if key in live_row}
     difference = first_difference(shared, recorded_row)
     return None if difference is None else f"header: {difference}"

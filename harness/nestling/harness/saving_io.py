@@ -10,12 +10,13 @@ from nestling.driver.exits import Log
 from nestling.harness.harvest import harvest, mistakes, read_harvest
 from nestling.harness.ledger import Problem
 from nestling.harness.normalise import Normalisers
+from nestling.harness.placeless import placeless
 from nestling.harness.record_report import RecordReport
 from nestling.harness.recording_check import problems_of_replay
 from nestling.harness.scenario_config_io import load_config
 from nestling.harness.scenario_io import CONFIG_NAME, load_scenario
 from nestling.harness.scenario_write_io import write_scenario
-from nestling.harness.steadied import portable, steadied
+from nestling.harness.steadied import steadied
 from nestling.session.errors import NestlingError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, check, dumps, shown
@@ -92,7 +93,7 @@ def recorded_files(
     problems = [Problem("recording-failed", *each) for each in mistakes(logs)]
     if problems:
         return {}, problems
-    fresh = portable(logs, normalisers)
+    fresh = placeless(logs, normalisers)
     try:
         kept = {p: s.recording for p, s in load_scenario(folder).by_path.items()}
     except NestlingError:

@@ -28,33 +28,6 @@ from nestling.session.reading import Recording
 from nestling.session.spawn_path import sort_key
 
 
-def portable(logs: Mapping[str, Log], normalisers: Normalisers) -> dict[str, Log]:
-    """Return logs whose inputs name no directory of this machine.
-
-    What a model said is left as it is; so is a prompt that a child was given by it.
-
-    Args:
-        logs: by spawn path.
-        normalisers: those in force; without ``cwd`` the logs stay as they are.
-    """
-    return {path: _portable(log, normalisers) for path, log in logs.items()}
-
-
-def _portable(log: Log, normalisers: Normalisers) -> Log:
-    by = log.header.spawned_by
-    is_told_by_model = by is not None and by.block is not None
-    events: list[Event] = []
-    for event in log.events:
-        is_own = event.seq >= log.header.seed_length
-        if is_own and event.type == "user/message" and is_told_by_model:
-            is_told_by_model = False
-        elif event.type not in SKELETON:
-            data = normalisers.without_places(event.data)
-            event = msgspec.structs.replace(event, data=data)
-        events.append(event)
-    return Log(log.header, events)
-
-
 def steadied(
     fresh: Mapping[str, Log],
     kept: Mapping[str, Recording],
