@@ -177,12 +177,11 @@ def _written(
     spelling: _Spelling,
 ) -> Event:
     if pair.is_equal and pair.kept is not None:
-        source = pair.kept if pair.fresh.type in SKELETON else pair.fresh
         return msgspec.structs.replace(
             pair.kept,
-            seq=seq,
-            surface_op=source.surface_op,
-            source_event_seqs=source.source_event_seqs,
+            seq=seq,  # and whatever else names a place in the log
+            surface_op=pair.fresh.surface_op,
+            source_event_seqs=pair.fresh.source_event_seqs,
         )
     content = spelling.respelled(_with_ids(pair.fresh.content(), ids))
     time = pair.fresh.time
@@ -276,13 +275,18 @@ def _kept_ids(pair: _Pair) -> list[str]:
 
 
 def _without_ids(event: Event) -> JsonObject:
-    return _with_ids(event.content(), dict.fromkeys(_ids(event), ""))
+    """Return what an event says, without ids and without places in its log."""
+    content = _with_ids(event.content(), dict.fromkeys(_ids(event), ""))
+    content.pop("sourceEventSeqs", None)
+    if type(event.surface_op) is dict:
+        content["surfaceOp"] = event.surface_op["op"]
+    return content
 
 
 def _with_ids(content: JsonObject, ids: Mapping[str, str]) -> JsonObject:
     data = content["data"]
     if type(data) is not dict:
-        return content
+        return dict(content)
     changed = dict(data)
     if type(changed.get(_RETRY)) is str:
         changed[_RETRY] = ids.get(changed[_RETRY], changed[_RETRY])
