@@ -3,9 +3,11 @@
 A tree that was run anew has new times and ids, and maybe another prompt. Its logs are
 aligned with those that are kept: what the loop made (the skeleton, see ``compare``) one
 to one, and the inputs between two of its events as a sequence. An event that is equal
-under the normalisers is written as it was kept, with its time, its ids and all; what
-differs is written fresh, but the ids, uuids and the like in it are those of the kept
-recording where they are known to stand for the same.
+under the normalisers is written as it was kept, with its time and every value in it; what
+differs is written fresh, but the uuids and the like in it are those of the kept recording
+where they are known to stand for the same. Ids of messages are made from their places in
+the log: where something is inserted, those after it are others, as they will be in the
+next replay.
 """
 
 from __future__ import annotations
@@ -137,10 +139,9 @@ class _Part:
         header = self._log.header
         length = header.seed_length
         events = list(parent[:length])
-        ids = self._ids()
         for pair in self.pairs:
             before = events[-1].time if events else 0
-            events.append(_written(pair, len(events), before, ids, spelling))
+            events.append(_written(pair, len(events), before, spelling))
         return Log(self._header(events[:length]), events)
 
     def _header(self, seed: Sequence[Event]) -> Header:
@@ -152,38 +153,23 @@ class _Part:
             return header
         return Header(header.id, kept.created_at, header.fields)
 
-    def _ids(self) -> Mapping[str, str]:
-        """Return which id of an event that is written fresh becomes which."""
-        used = {id_ for pair in self.pairs if pair.is_equal for id_ in _kept_ids(pair)}
-        ids: dict[str, str] = {}
-        for pair in self.pairs:
-            if pair.is_equal:
-                continue
-            for id_ in _ids(pair.fresh):
-                new, count = id_, 1
-                while id_ not in ids and new in used:
-                    count += 1
-                    new = f"{id_}.{count}"
-                ids.setdefault(id_, new)
-                used.add(ids[id_])
-        return ids
-
 
 def _written(
     pair: _Pair,
     seq: int,
     before: int,
-    ids: Mapping[str, str],
     spelling: _Spelling,
 ) -> Event:
     if pair.is_equal and pair.kept is not None:
+        ids = dict(zip(_ids(pair.kept), _ids(pair.fresh), strict=True))
         return msgspec.structs.replace(
             pair.kept,
-            seq=seq,  # and whatever else names a place in the log
+            seq=seq,  # and whatever else comes from a place in the log
+            data=_with_ids(pair.kept.content(), ids)["data"],
             surface_op=pair.fresh.surface_op,
             source_event_seqs=pair.fresh.source_event_seqs,
         )
-    content = spelling.respelled(_with_ids(pair.fresh.content(), ids))
+    content = spelling.respelled(pair.fresh.content())
     time = pair.fresh.time
     if pair.kept is not None:
         time = pair.kept.time
@@ -268,10 +254,6 @@ def _ids(event: Event) -> list[str]:
     message = data.get("message") if event.type != "user/message" else data
     found = [message.get("id")] if type(message) is dict else []
     return [each for each in [*found, data.get(_RETRY)] if type(each) is str]
-
-
-def _kept_ids(pair: _Pair) -> list[str]:
-    return [] if pair.kept is None else _ids(pair.kept)
 
 
 def _without_ids(event: Event) -> JsonObject:
