@@ -27,10 +27,16 @@ from nestling.harness.command_io import (
     unprinted,
 )
 from nestling.harness.interrupts_io import is_interrupted, unless_interrupted
+from nestling.harness.live_run_report import (
+    LiveRunReport,
+    live_run_json,
+    live_run_text,
+)
 from nestling.harness.record_report import RecordReport, record_json, record_text
 from nestling.harness.replay_report import ReplayReport, report_json, report_text
 from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import script_json, script_text
+from nestling.session.version import VERSION
 
 if TYPE_CHECKING:
     from nestling.harness.refresh_report import RefreshReport
@@ -98,8 +104,23 @@ class VerifyLevel(Enum):
         return "off" if self is self.OFF else "warn" if self is self.WARN else "strict"
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        run_command(lambda: Result(f"nestling {VERSION}"), None)
+
+
 @app.callback()
-def _nestling() -> None:
+def _nestling(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
     """Runs nested LLM agents as processes and replays recorded agent trees."""
 
 
@@ -204,6 +225,46 @@ def refresh(
 
 
 @app.command()
+def run(
+    agent: Annotated[
+        str, typer.Argument(help="An agent reference: module:name or path.py:name.")
+    ],
+    prompts: Annotated[
+        list[str],
+        typer.Argument(metavar="PROMPT...", help="What it is told, turn by turn."),
+    ],
+    provider: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME=]REFERENCE",
+            help="Who answers its model calls; NAME is what stands before the slash in "
+            "the agent's model. May be repeated.",
+        ),
+    ],
+    store: Annotated[
+        str, typer.Option(help="Keeps the sessions: jsonl:DIR or sqlite:FILE.")
+    ] = "memory:",
+    as_json: JsonOption = False,
+    stall: StallOption = 600.0,
+    timeout: TimeoutOption = 3600.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+) -> None:
+    """Run a live tree of agents, one process a session."""
+
+    def work() -> Result:
+        report = run_agent(
+            (agent, prompts, provider, store),
+            (stall, timeout),
+            launcher,
+            draws=not as_json,
+        )
+        output = live_run_json(report) if as_json else live_run_text(report)
+        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+
+    run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
 def show(
     where: Annotated[
         str,
@@ -273,6 +334,41 @@ def doctor(as_json: JsonOption = False) -> None:
     from nestling.harness.doctor_io import doctor as look
 
     run_command(partial(look, as_json=as_json), {"checks": []} if as_json else None)
+
+
+def run_agent(
+    what: tuple[str, list[str], list[str], str],
+    bounds: tuple[float, float],
+    launcher: LauncherName,
+    *,
+    draws: bool,
+) -> LiveRunReport:
+    """Run an agent, drawing the tree as it grows if asked to.
+
+    Args:
+        what: the agent's reference, its prompts, its providers, the store's address.
+        bounds: seconds without progress, and in all, after which it ends.
+        launcher: how workers start.
+        draws: whether to draw it.
+
+    Raises:
+        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
+    """
+    import anyio
+
+    from nestling.driver.hub_io import Bounds
+    from nestling.driver.template_launcher_io import launcher_of
+    from nestling.harness.growing_tree_io import GrowingTree
+    from nestling.harness.live_run_io import AgentRun
+
+    chosen = AgentRun(*what)
+    with GrowingTree(is_wanted=draws) as tree:
+        starts = launcher_of(launcher)
+        work = partial(chosen.carry_out, Bounds(*bounds), starts, tree.watch)
+        report = anyio.run(unless_interrupted, work)
+    if report is None:
+        raise KeyboardInterrupt
+    return report
 
 
 def record_scenario(
