@@ -137,6 +137,22 @@ def test_another_agent(recorded: Folder) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("level", "exit_code", "warnings"),
+    [("strict", 1, 0), ("warn", 0, 2), ("off", 0, 0)],
+)
+def test_the_level_of_verifying(
+    recorded: Folder, level: str, exit_code: int, warnings: int
+) -> None:
+    agent = f"{recorded.path}/agent.py:other"
+    arguments = ("--agent", agent, "--verify", level)
+    result = recorded.replay("--json", *arguments)
+    assert (result.exit_code, len(result.json["warnings"])) == (exit_code, warnings)
+    text = recorded.replay(*arguments).out
+    assert text.count("\nwarning: request-differs /") == warnings
+    assert ("inputs differ" in text) == (exit_code == 0)
+
+
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])
 def test_an_agent_that_is_none(recorded: Folder, name: str) -> None:
     agent = f"{recorded.path}/agent.py:{name}"
@@ -202,6 +218,13 @@ def test_an_agent_for_a_recording_without_a_configuration(
         ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
+            "scenario.toml: normalisers.x: '[' is no regular expression",
+        ),
+        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )
@@ -261,6 +284,11 @@ def test_a_provider_that_is_none(recorded: Folder, provider: str, told: str) -> 
         ({"agent": "agent.py:fails"}, "recording-failed", "ValueError: so"),
         ({"agent": "agent.py:dies"}, "worker-lost", "exit code 5"),
         ({"agent": "agent.py:missing"}, "worker-lost", "has no attribute 'missing'"),
+        (
+            {"agent": "agent.py:missing", "deaths": "recorded"},
+            "worker-lost",
+            "has no attribute 'missing'",
+        ),
         ({"agent": "missing.py:x"}, "worker-lost", "missing.py does not exist"),
     ],
 )
@@ -279,6 +307,20 @@ def test_a_recording_that_fails(
     assert any(told in problem["message"] for problem in result.json["problems"])
     assert text.out.endswith("failed: nothing was written\n")
     assert recorded.logs() == before
+
+
+def test_a_death_that_is_to_be_recorded(recorded: Folder) -> None:
+    deadly: dict[str, Any] = {"agent": "agent.py:dies_late", "prompts": ["Go."]}
+    recorded.configure(**deadly)
+    assert "worker-lost" in recorded.record().out
+    recorded.configure(**deadly, deaths="recorded")
+    assert recorded.record().exit_code == 0
+    assert '"interrupted"' in (recorded.path / "session.jsonl").read_text()
+    for more in ((), ("--agent", "tape")):
+        result = recorded.replay("--json", *more)
+        assert (result.exit_code, result.json["problems"]) == (0, [])
+    recorded.configure()
+    assert recorded.record().exit_code == 0
 
 
 def test_a_recording_that_does_not_move(recorded: Folder) -> None:

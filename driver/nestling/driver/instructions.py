@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from nestling.driver.director import Pace, Prompt
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
@@ -251,31 +253,34 @@ class Feed(NamedTuple):
     pace: Pace
 
 
-class Kill(NamedTuple):
+# Not tuples, of which two with the same launch would be equal.
+
+
+class Kill(msgspec.Struct, frozen=True):
     """End a worker's process and its group now."""
 
     launch: str
 
 
-class HangUp(NamedTuple):
+class HangUp(msgspec.Struct, frozen=True):
     """End a worker's input: it is to end by itself, at once."""
 
     launch: str
 
 
-class Terminate(NamedTuple):
+class Terminate(msgspec.Struct, frozen=True):
     """Ask a worker's process and its group to end (SIGTERM)."""
 
     launch: str
 
 
-class Abandon(NamedTuple):
+class Abandon(msgspec.Struct, frozen=True):
     """Wait no longer for a worker's process, which cannot be ended."""
 
     launch: str
 
 
-class Dump(NamedTuple):
+class Dump(msgspec.Struct, frozen=True):
     """Have a worker write into its log where its threads are."""
 
     launch: str

@@ -334,7 +334,8 @@ class StartedRun:
                 error = grown.event.data["reason"].get("error")
                 if type(error) is not dict:
                     return None
-                return f"{error.get('code')}: {error.get('message')}"
+                told = (error.get("code"), error.get("message"))
+                return ": ".join(str(each) for each in told if each) or "it failed"
         return None
 
     def _wake(self) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nestling.harness.leaks_io import LeakError as LeakError
     from nestling.harness.leaks_io import no_leaks as no_leaks
     from nestling.harness.ledger import Problem as Problem
+    from nestling.harness.normalise import Normalisers as Normalisers
+    from nestling.harness.owned_clock_io import OwnedClock as OwnedClock
     from nestling.harness.record_io import record as record
     from nestling.harness.record_report import RecordReport as RecordReport
     from nestling.harness.refresh_io import refresh as refresh
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from nestling.harness.replay_director import Cast as Cast
     from nestling.harness.replay_io import replay as replay
     from nestling.harness.replay_report import ReplayReport as ReplayReport
+    from nestling.harness.replayer_io import Replayer as Replayer
     from nestling.harness.saving_io import save_scenario as save_scenario
     from nestling.harness.scenario import Scenario as Scenario
     from nestling.harness.scenario_io import load_scenario as load_scenario
@@ -39,10 +42,13 @@ _HOMES = {
     "Cast": "harness.replay_director",
     "Gate": "harness.gates_io",
     "LeakError": "harness.leaks_io",
+    "OwnedClock": "harness.owned_clock_io",
+    "Normalisers": "harness.normalise",
     "Problem": "harness.ledger",
     "RecordReport": "harness.record_report",
     "RefreshReport": "harness.refresh_report",
     "ReplayReport": "harness.replay_report",
+    "Replayer": "harness.replayer_io",
     "Scenario": "harness.scenario",
     "ScriptedModel": "harness.scripted_model_io",
     "cast_of": "harness.casting_io",
@@ -65,10 +71,13 @@ __all__ = [
     "Cast",
     "Gate",
     "LeakError",
+    "Normalisers",
+    "OwnedClock",
     "Problem",
     "RecordReport",
     "RefreshReport",
     "ReplayReport",
+    "Replayer",
     "Scenario",
     "ScriptedModel",
     "cast_of",

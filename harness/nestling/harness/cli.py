@@ -205,26 +205,6 @@ def record(
 
 
 @app.command()
-def refresh(
-    scenario: Annotated[Path, typer.Argument(help="A folder with a scenario.toml.")],
-    as_json: JsonOption = False,
-    stall: StallOption = 10.0,
-    timeout: TimeoutOption = 300.0,
-    launcher: LauncherOption = LauncherName.AUTO,
-) -> None:
-    """Replay a scenario's agent, and write anew what it tells the model; no key needed."""
-
-    def work() -> Result:
-        from nestling.harness.refresh_report import refresh_json, refresh_text
-
-        refreshed = refresh_scenario(scenario, (stall, timeout), launcher)
-        output = refresh_json(refreshed) if as_json else refresh_text(refreshed)
-        return Result(output, EXIT_OK if refreshed.is_ok else EXIT_FAILED)
-
-    run_command(work, {"sessions": [], "changed": []} if as_json else None)
-
-
-@app.command()
 def run(
     agent: Annotated[
         str, typer.Argument(help="An agent reference: module:name or path.py:name.")
@@ -262,6 +242,26 @@ def run(
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
 
     run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def refresh(
+    scenario: Annotated[Path, typer.Argument(help="A folder with a scenario.toml.")],
+    as_json: JsonOption = False,
+    stall: StallOption = 10.0,
+    timeout: TimeoutOption = 300.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+) -> None:
+    """Replay a scenario's agent, and write anew what it tells the model; no key needed."""
+
+    def work() -> Result:
+        from nestling.harness.refresh_report import refresh_json, refresh_text
+
+        refreshed = refresh_scenario(scenario, (stall, timeout), launcher)
+        output = refresh_json(refreshed) if as_json else refresh_text(refreshed)
+        return Result(output, EXIT_OK if refreshed.is_ok else EXIT_FAILED)
+
+    run_command(work, {"sessions": [], "changed": []} if as_json else None)
 
 
 @app.command()

@@ -19,6 +19,7 @@ from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
 from nestling.driver.started_run_io import StartedRun
 from nestling.driver.template_launcher_io import launcher_of
+from nestling.harness.crashes import ends_dead
 from nestling.harness.folder_lock_io import held
 from nestling.harness.harvest import mistakes, read_harvest
 from nestling.harness.ledger import Problem
@@ -118,8 +119,13 @@ async def _run(
         waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
         message = f"the run was ended ({run.end.ending}): {waits}"
         return logs, [Problem("stall", ROOT, message)], run.printed
-    problems = [Problem("worker-lost", *loss) for loss in run.losses]
-    return logs, problems or _unreached(run), run.printed
+    lost = [
+        Problem("worker-lost", path, why)
+        for path, why in run.losses
+        # Who never began has left nothing that could be recorded.
+        if config.deaths == "refused" or not ends_dead(logs[path].events)
+    ]
+    return logs, lost or _unreached(run), run.printed
 
 
 def _unreached(run: StartedRun) -> list[Problem]:

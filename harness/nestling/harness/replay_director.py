@@ -54,16 +54,19 @@ from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.matching import Matcher, Renaming
+from nestling.harness.nearest import nearest_call, nearest_task
 from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.serving import Place, Serving
-from nestling.session.errors import UnreadableError
+from nestling.harness.told import with_told_again
+from nestling.session.errors import AppendError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
 from nestling.session.outcome import Outcome
+from nestling.session.request import request_of
 from nestling.session.spawn_path import ROOT
 from nestling.wire.brief import Brief, encode_brief
 from nestling.worker.tool_results import ABORTED
@@ -130,6 +133,7 @@ class ReplayDirector:
         if cast is not None and cast.verify is not None:
             self._verify = cast.verify
         self._renaming = Renaming()
+        self._scenario = scenario
         self._expected: dict[str, list[Event]] = {}
         for session in scenario.sessions:
             if session.path is not None:
@@ -179,7 +183,9 @@ class ReplayDirector:
         creation = self._bind(ROOT)
         if self._cast is None:
             return creation
-        stops = self._plans[ROOT].agent_stops
+        plan = self._plans[ROOT]
+        stops = plan.agent_stops
+        told = with_told_again(self._cast.prompts, plan.told, plan.fatal_turns)
         brief = Brief(
             "root", "", self._cast.options, waits=False, holds=holds_of(stops)
         )
@@ -187,7 +193,7 @@ class ReplayDirector:
             agent=self._cast.agent,
             brief=encode_brief(brief),
             stops=stops,
-            prompts=self._cast.prompts,
+            prompts=tuple(told),
         )
 
     def _bind(self, path: str) -> Creation:
@@ -219,7 +225,7 @@ class ReplayDirector:
         played = child_creation(
             creation.header, delegation, waits=False, holds=holds_of(stops)
         )
-        prompts = (*played.prompts, *child.prompts)
+        prompts = (*played.prompts, *child.later_prompts)
         return played._replace(stops=stops, prompts=prompts)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
@@ -267,6 +273,9 @@ class ReplayDirector:
             return too_deep(delegation, DEFAULT_MAX_DEPTH)
         message = "a delegation at this path, which the recording does not have"
         self.ledger.report("session-without-script", delegation.path, message)
+        nearest = nearest_task(delegation.prompt, self._scenario.sessions)
+        if nearest is not None:
+            self.ledger.nearest[delegation.path] = nearest
         return Refused(message)
 
     def _delegation_problem(
@@ -363,6 +372,7 @@ class ReplayDirector:
             f"the {account.recorded_calls} recorded ones"
         )
         self._differs(account, "extra-call", message)
+        self._seek_nearest(account)
         return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _wrong_purpose(
@@ -406,23 +416,55 @@ class ReplayDirector:
         """Compare events up to the first that makes a problem; report warnings."""
         problem: Finding | None = None
         for event in events:
-            for finding in comparison.take(event):
+            taken = comparison.take(event)
+            _take_note(account, comparison)
+            for finding in taken:
                 if finding.is_problem:
-                    problem = finding
+                    problem = self._named(account, event, finding)
                 else:
                     self._found(account, finding)
             if problem is not None:
                 break
-        _take_note(account, comparison)
         return problem
+
+    def _named(self, account: Account, event: Event, finding: Finding) -> Finding:
+        """Call it by its name if an agent makes more or fewer calls than recorded."""
+        if self._cast is None or finding.kind != "log-differs":
+            return finding
+        served, recorded = account.served, account.recorded_calls
+        events = self._plans[account.path].recorded
+        was = events[account.logged].type if account.logged < len(events) else ""
+        if event.type == "step/start" != was and served == recorded:
+            place = f"turn {event.data['turn']}, step {event.data['step']}"
+            told = f"call {served + 1} ({place}) is beyond the {recorded} recorded ones"
+            self._seek_nearest(account)
+            return Finding("extra-call", f"{told}: {finding.message}")
+        if event.type == "turn/end" and was == "step/start" and served < recorded:
+            told = f"{served} of {recorded} recorded calls were asked for"
+            return Finding("leftover-call", f"{told}: {finding.message}")
+        return finding
 
     def _found(self, account: Account, finding: Finding) -> Stop | None:
         """Report what a comparison has found; stop the session if it is a problem."""
         if finding.is_problem:
+            if finding.kind == "request-differs" and not account.is_different:
+                self._seek_nearest(account)
             return self._differs(account, finding.kind, finding.message)
         if not account.is_different:
             self.ledger.warn(finding.kind, account.path, finding.message)
         return None
+
+    def _seek_nearest(self, account: Account) -> None:
+        """Find the recorded call that is most like the one that a session makes."""
+        normalisers = Normalisers() if self._cast is None else self._cast.normalisers
+        sessions = self._scenario.sessions
+        try:
+            request = request_of(self._comparisons[account.path].log)
+            nearest = nearest_call(request, sessions, normalisers)
+        except AppendError:
+            return  # a log that is not sound has no request
+        if nearest is not None:
+            self.ledger.nearest[account.path] = nearest
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:

@@ -101,6 +101,7 @@ async def replay(
         end.births,
         end.logs,
         tuple(ledger.warnings),
+        ledger.nearest,
     )
 
 

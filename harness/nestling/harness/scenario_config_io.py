@@ -6,6 +6,7 @@
     prompts = ["Remember LANTERN.", "Have two helpers repeat it."]
     provider = "model.py:model"      # who answers while it is recorded
     tools = "recorded"               # or "live": whether a replay runs tools again
+    deaths = "refused"               # or "recorded": whether workers may die in a turn
     verify = "strict"                # or "warn", "off": other requests than recorded
     normalise = ["time", "cwd", "uuid"]  # what may be another from run to run
 
@@ -52,6 +53,7 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         steps: what it is told, and where turns are cancelled; of the prompts, likewise.
         provider: the reference of what answers model calls, absolute; "" for none.
         tools: whether a replay serves the recorded results of tools or runs them.
+        deaths: whether a recording may hold turns in which a worker died.
         options: what the root's code finds in ``Turn.options``.
         verify: what it is if a replay's model is told something else than recorded: a
             problem, a warning, nothing; by default a problem.
@@ -65,6 +67,7 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: list[Step] = []
     provider: str = ""
     tools: Literal["recorded", "live"] = "recorded"
+    deaths: Literal["refused", "recorded"] = "refused"
     options: dict[str, Any] = {}
     verify: Literal["off", "warn", "strict"] | None = None
     normalise: tuple[Literal["time", "cwd", "uuid"], ...] = BUILT_IN
