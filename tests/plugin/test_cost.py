@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from support.plugin_projects import TEST, Project
@@ -60,7 +62,8 @@ def test_others_have_options_of_the_same_names(project: Project, how: str) -> No
     project.write("test_it.py", TEST.replace('"tree"', '"new"'))
     project.scenario("new")
     loaded = () if how == "conftest" else ("-p", "other")
-    env = {"PYTHONPATH": "."}
+    paths = [".", os.environ.get("PYTHONPATH", "")]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     run = project.pytest(*loaded, "--record-mode=new_episodes", "-s", env=env)
     assert (run.code, project.calls) == (0, 1), run.out
     assert "mode new_episodes" in run.out

@@ -98,6 +98,24 @@ def test_a_part_of_it_does_not(untidy: Project, arguments: tuple[str, ...]) -> N
     assert "unused" not in run.out
 
 
+DESELECTS = """
+def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=items[1:])
+    del items[1:]
+"""
+
+
+@needs_linux
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_what_a_plugin_deselects_is_a_part_too(
+    untidy: Project, more: tuple[str, ...]
+) -> None:
+    untidy.write("conftest.py", DESELECTS)
+    run = untidy.pytest(*more)
+    assert (run.code, run.count("passed")) == (0, 1), run.out
+    assert "unused" not in run.out
+
+
 @needs_linux
 def test_a_suite_without_scenarios_looks_for_none(untidy: Project) -> None:
     untidy.write("test_tree.py", "def test_other(): pass\n")
