@@ -41,7 +41,7 @@ import bench_launch_peers as peers
 import zmq
 from bench_launch_forkserver import ForkserverLauncher
 
-from nestling.driver.director import Answer, CallRequest, EncodedChunks
+from nestling.driver.director import Answer, CallRequest, EncodedChunks, Stop
 from nestling.driver.hub_io import Bounds, HubLoop
 from nestling.driver.launcher_io import ExecLauncher, Launcher, WorkerProcess
 from nestling.driver.run_io import run_tree
@@ -230,7 +230,7 @@ def fresh(hub: Hub) -> Timed:
 class Silent(ReplayDirector):
     """Answers the root and lets all others wait."""
 
-    def on_stream(self, call: CallRequest) -> Answer:
+    def on_stream(self, call: CallRequest) -> Answer | Stop:
         """Answer a call, or never."""
         if self.plan_of(call.session_id).creation.header.id == "many":
             return super().on_stream(call)

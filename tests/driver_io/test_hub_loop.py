@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from nestling.driver import hub_io, hub_thread_io, run_directory_io, workers_io
-from nestling.driver.director import Answer, CallRequest
+from nestling.driver.director import Answer, CallRequest, Stop
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.hub_io import Bounds, HubLoop
 from nestling.driver.instructions import HubEvent, Notice
@@ -47,7 +47,7 @@ class Failing(Watched):
 
     failing = ""
 
-    def on_stream(self, call: CallRequest) -> Answer:
+    def on_stream(self, call: CallRequest) -> Answer | Stop:
         """Answer a call."""
         if self.failing == "on_stream":
             raise Planted
@@ -94,7 +94,7 @@ async def test_what_cannot_be_sent_ends_that_session_alone(
 
     monkeypatch.setattr(hub_io, "encode", refuse)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20))
+        report = await replay(load_scenario(MIXED), Bounds(15, 60))
     # Its parent is told, which was not recorded; the next child comes after that.
     assert kinds(report.problems) == [("worker-lost", "/t2s1b1"), ("log-differs", "/")]
     assert report.problems[0].message.startswith("protocol: it is too large (")

@@ -12,7 +12,7 @@ from functools import partial
 import anyio
 import pytest
 
-from nestling.driver.guardian_io import Guardian
+from nestling.driver.guardian_io import Guardian, is_guardian
 from nestling.driver.run_directory_io import RunDirectory
 from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.driver.traces_io import MARK, new_mark
@@ -46,7 +46,7 @@ def test_nothing_left_is_nothing_said() -> None:
 
 def test_a_process_that_bears_a_mark() -> None:
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, MARK: new_mark()}
+    environment = {**os.environ, MARK: str(new_mark())}
 
     def leave() -> None:
         started.append(subprocess.Popen(["sleep", "600"], env=environment))
@@ -82,9 +82,19 @@ def test_a_run_directory() -> None:
     made[0].remove()
 
 
-def test_a_guardian() -> None:
+def test_a_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestling.harness.leaks_io._LAST", 0.1)  # it is held
     guardian = Guardian()
-    assert "process" in _failure(lambda: guardian.hold("/nowhere/"))
+
+    def leave() -> None:
+        guardian.hold("/nowhere/")
+        process = guardian._process
+        assert process is not None
+        # Who starts a process goes on before the kernel has its environment to show.
+        while not is_guardian(process.pid):
+            os.sched_yield()
+
+    assert "process" in _failure(leave)
     guardian.let_go()
 
 

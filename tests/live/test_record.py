@@ -122,14 +122,35 @@ def test_a_name_of_its_own(tmp_path: Path) -> None:
 
 
 def test_another_agent(recorded: Folder) -> None:
-    """The first event that differs is named."""
+    """The first call whose request differs is named."""
     agent = f"{recorded.path}/agent.py:other"
     result = recorded.replay("--json", "--agent", agent)
     assert result.exit_code == 1
     (first, *_) = result.json["problems"]
-    assert (first["kind"], first["path"]) == ("log-differs", "/")
-    assert first["message"].startswith("event 3: request/header: ")
-    assert "You lead" in first["message"]
+    assert (first["kind"], first["path"]) == ("request-differs", "/")
+    told, *lines = first["message"].split("\n")
+    assert told.startswith("call 1 (turn 1, step 1): the request is not the recorded")
+    assert lines == [
+        "system:",
+        "  - You lead.",
+        "  + You lead otherwise.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("level", "exit_code", "warnings"),
+    [("strict", 1, 0), ("warn", 0, 2), ("off", 0, 0)],
+)
+def test_the_level_of_verifying(
+    recorded: Folder, level: str, exit_code: int, warnings: int
+) -> None:
+    agent = f"{recorded.path}/agent.py:other"
+    arguments = ("--agent", agent, "--verify", level)
+    result = recorded.replay("--json", *arguments)
+    assert (result.exit_code, len(result.json["warnings"])) == (exit_code, warnings)
+    text = recorded.replay(*arguments).out
+    assert text.count("\nwarning: request-differs /") == warnings
+    assert ("inputs differ" in text) == (exit_code == 0)
 
 
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])
@@ -172,19 +193,38 @@ def test_an_agent_for_a_recording_without_a_configuration(
         (None, "found no scenario.toml"),
         ("agent = ", "scenario.toml: "),
         ("\x00", "scenario.toml: "),
-        ('agent = "a.py:b"', "missing required field `prompts`"),
-        ('prompts = ["a"]', "missing required field `agent`"),
-        ('agent = "a.py:b"\nprompts = []', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = "go"', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nx = 1', "unknown field `x`"),
-        ('agent = 5\nprompts = ["a"]', "`$.agent`"),
+        ('agent = "a.py:b"', "found no prompts and no steps, expected what"),
+        ('prompts = ["a"]', "found no agent, expected an agent reference, module:name"),
+        ('agent = "a.py:b"\nprompts = []', "found no prompts and no steps"),
+        (
+            'agent = "a.py:b"\nprompts = "go"',
+            'prompts: found "go", expected a list of texts',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nx = 1',
+            "found an unknown key x, expected one of agent, prompts",
+        ),
+        ('agent = 5\nprompts = ["a"]', "agent: found 5, expected an agent reference"),
         ('agent = "a"\nprompts = ["a"]', "has no colon"),
         ('agent = "a.py:b"\nprompts = ["a"]', "found no provider"),
         ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "has no colon"),
-        ('agent = "a.py:b"\nprompts = ["a"]\ntools = "none"', "`$.tools`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"', "`$.name`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\ntools = "none"',
+            'tools: found "none", expected "recorded" or "live"',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"',
+            'name: found "a/b", expected a text of letters, digits',
+        ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
+            "scenario.toml: normalisers.x: '[' is no regular expression",
+        ),
+        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )
@@ -244,6 +284,11 @@ def test_a_provider_that_is_none(recorded: Folder, provider: str, told: str) -> 
         ({"agent": "agent.py:fails"}, "recording-failed", "ValueError: so"),
         ({"agent": "agent.py:dies"}, "worker-lost", "exit code 5"),
         ({"agent": "agent.py:missing"}, "worker-lost", "has no attribute 'missing'"),
+        (
+            {"agent": "agent.py:missing", "deaths": "recorded"},
+            "worker-lost",
+            "has no attribute 'missing'",
+        ),
         ({"agent": "missing.py:x"}, "worker-lost", "missing.py does not exist"),
     ],
 )
@@ -262,6 +307,20 @@ def test_a_recording_that_fails(
     assert any(told in problem["message"] for problem in result.json["problems"])
     assert text.out.endswith("failed: nothing was written\n")
     assert recorded.logs() == before
+
+
+def test_a_death_that_is_to_be_recorded(recorded: Folder) -> None:
+    deadly: dict[str, Any] = {"agent": "agent.py:dies_late", "prompts": ["Go."]}
+    recorded.configure(**deadly)
+    assert "worker-lost" in recorded.record().out
+    recorded.configure(**deadly, deaths="recorded")
+    assert recorded.record().exit_code == 0
+    assert '"interrupted"' in (recorded.path / "session.jsonl").read_text()
+    for more in ((), ("--agent", "tape")):
+        result = recorded.replay("--json", *more)
+        assert (result.exit_code, result.json["problems"]) == (0, [])
+    recorded.configure()
+    assert recorded.record().exit_code == 0
 
 
 def test_a_recording_that_does_not_move(recorded: Folder) -> None:

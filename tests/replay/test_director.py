@@ -8,6 +8,7 @@ import pytest
 
 from compose.trees import TREES
 from nestling.driver.director import (
+    Answer,
     CallRequest,
     Delegation,
     Real,
@@ -117,6 +118,7 @@ def test_a_delegation_that_the_recorded_parent_did_not_survive() -> None:
 
 def test_a_call_of_another_purpose(director: ReplayDirector) -> None:
     answer = director.on_stream(CallRequest("root", 0, "summary", "p", "m", 1, 1))
+    assert isinstance(answer, Answer)
     assert answer.failure is not None
     assert len(answer.chunks) == 0
     assert kinds(director) == [("log-differs", "/")]
@@ -340,7 +342,7 @@ def test_the_parent_of_a_foreign_child_gets_the_recorded_result() -> None:
     director.on_delegate(delegation(turn=1, prompt="work"))
     outcome = complete(director, "child")
     told = director.on_settled("child", Settlement("itself", outcome, None, None))
-    assert told is not None
+    assert isinstance(told, dict)
     words = told["block"]["content"][0]["text"]
     assert words == "another system's words for it"
     assert kinds(director) == []

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
 from nestling.driver.guardian_io import GUARDIAN
-from nestling.driver.traces_io import MARK, Trace, new_mark
+from nestling.driver.traces_io import MARK, Trace, new_mark, set_mark
 from nestling.session.errors import LaunchError
 from nestling.wire.launch import OFFLINE, LaunchSpec, encode_launch
 
@@ -238,7 +238,8 @@ class ExecLauncher:
         """
         spec = encode_launch(request.spec)
         environment = worker_environment(os.environ, is_offline=self._is_offline)
-        trace = Trace(new_mark(), (str(request.log),))
+        mark = new_mark()
+        trace = Trace(str(mark), (str(request.log),))
         try:
             # The worker reads its spec from the pipe and keeps it: the write end,
             # which only the driver has, is its lifeline.
@@ -263,6 +264,8 @@ class ExecLauncher:
             raise LaunchError(f"cannot start a worker: {error}") from None
         finally:
             os.close(read_end)
+        # It runs no code of an agent before this thread, the hub's, has welcomed it.
+        set_mark(process.pid, mark)
         return ExecProcess(process, write_end, trace, reason)
 
 

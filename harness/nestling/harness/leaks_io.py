@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from nestling.driver.guardian_io import is_guardian
-from nestling.driver.owners_io import PREFIX, owner_of
+from nestling.driver.owners_io import PREFIX, owner_of, remove
 from nestling.driver.processes_io import Process, process_of, processes
 from nestling.driver.run_directory_io import bases
 from nestling.driver.template_pool_io import TemplatePool, held_pools
@@ -172,9 +171,10 @@ def run_directories() -> Iterator[Path]:
 def removed(paths: Iterable[Path]) -> Iterator[str]:
     """Remove run directories, and name them."""
     for path in paths:
-        sockets = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_socket()]
+        sockets = [each.name for each in path.iterdir() if each.is_socket()]
         yield f"run directory {path.name} (sockets: {sockets})"
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            remove(path)
 
 
 def threads_left() -> Iterator[str]:

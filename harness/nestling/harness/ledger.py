@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from nestling.harness.nearest import Nearest
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import sort_key
 
@@ -16,6 +17,7 @@ ProblemKind: TypeAlias = Literal[
     "extra-call",
     "leftover-call",
     "log-differs",
+    "request-differs",
     "output-differs",
     "drift",
     "seed-refused",
@@ -53,10 +55,12 @@ class Account:
             once it was created.
         served: how many calls were answered from the script.
         unscripted: how many calls were opened of which not one chunk was recorded.
-        logged: how many events of the live log were compared and found equal.
+        logged: how many recorded events were found in the live log.
         outcome: what the live session came to.
         has_settled: whether it ended.
-        is_different: whether its log differs from the recorded one.
+        is_different: whether its log differs from the recorded one, and must not.
+        has_other_inputs: whether something that its model was told, or might have been,
+            is another than recorded, missing or new.
         was_ended: whether it was ended with the run, or with its parent.
     """
 
@@ -71,6 +75,7 @@ class Account:
         self.outcome: Outcome | None = None
         self.has_settled = False
         self.is_different = False
+        self.has_other_inputs = False
         self.was_ended = False
 
     @property
@@ -85,11 +90,19 @@ class Account:
 
 
 class Ledger:
-    """The accounts of one replay and its problems."""
+    """The accounts of one replay, its problems and its warnings.
+
+    Attributes:
+        accounts: what happened to each recorded session, by spawn path.
+        nearest: the recorded call that is most like the one that was missed, by the
+            path of the session that asked.
+    """
 
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
         self._found: list[Problem] = []
+        self._warnings: list[Problem] = []
+        self.nearest: dict[str, Nearest] = {}
 
     def open(self, path: str, recorded_calls: int) -> Account:
         """Open the account of a recorded session."""
@@ -99,6 +112,15 @@ class Ledger:
     def report(self, kind: ProblemKind, path: str | None, message: str) -> None:
         """Write down a problem."""
         self._found.append(Problem(kind, path, message))
+
+    def warn(self, kind: ProblemKind, path: str | None, message: str) -> None:
+        """Write down what would be a problem if it were verified strictly."""
+        self._warnings.append(Problem(kind, path, message))
+
+    @property
+    def warnings(self) -> list[Problem]:
+        """What was found and does not count, in the order of problems."""
+        return sorted(self._warnings, key=_place)
 
     @property
     def problems(self) -> list[Problem]:

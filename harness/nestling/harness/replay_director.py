@@ -8,7 +8,8 @@ What does not fit is written into the ledger and stops the session it was found 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import msgspec
@@ -39,18 +40,33 @@ from nestling.driver.director import (
     too_deep,
 )
 from nestling.driver.live_director import child_creation
-from nestling.harness.compare import event_difference, first_difference
+from nestling.harness.compare import first_difference
+from nestling.harness.comparison import (
+    AgentComparison,
+    CallAt,
+    Comparison,
+    Finding,
+    TapeComparison,
+    Verify,
+)
 from nestling.harness.consistency import drifts
 from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
 from nestling.harness.ledger import Account, Ledger, ProblemKind
+from nestling.harness.matching import Matcher, Renaming
+from nestling.harness.nearest import nearest_call, nearest_task
+from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.harness.serving import Place, Serving
+from nestling.harness.told import with_told_again
+from nestling.session.errors import AppendError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
 from nestling.session.outcome import Outcome
+from nestling.session.request import request_of
 from nestling.session.spawn_path import ROOT
 from nestling.wire.brief import Brief, encode_brief
 from nestling.worker.tool_results import ABORTED
@@ -67,12 +83,18 @@ class Cast(NamedTuple):
         options: what the root's code finds in ``Turn.options``.
         runs_tools: whether tools are run; else their recorded results are served, but
             for those whose bodies delegated.
+        verify: what it is if a model is told something else than recorded: a problem, a
+            warning, nothing. None for a problem in what was recorded here, and for
+            nothing in other logs.
+        normalisers: what may be another from run to run.
     """
 
     agent: str
     prompts: tuple[Prompt, ...]
     options: JsonObject
     runs_tools: bool = False
+    verify: Verify | None = None
+    normalisers: Normalisers = Normalisers()
 
 
 class ReplayDirector:
@@ -82,30 +104,64 @@ class ReplayDirector:
         ledger: what was bound, served and found wrong.
     """
 
-    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Cast | None = None,
+        *,
+        speed: float = 0.0,
+        gates: Iterable[Place] = (),
+    ) -> None:
         """Plan the replay.
 
         Args:
             scenario: what was recorded.
             cast: the agents to run; tape agents by default.
+            speed: how fast answers are served (see ``Serving``).
+            gates: where they are held.
 
         Raises:
             UnreadableError: if a recorded log cannot be made into a tape.
+            ValueError: if the speed is none, or nothing is recorded where a gate is.
         """
         self.ledger = Ledger()
         self._cast = cast
         self._plans: dict[str, Plan] = {}
         self._path_of: dict[str, str] = {}
+        self._comparisons: dict[str, Comparison] = {}
+        self._verify: Verify = "strict" if scenario.is_own else "off"
+        if cast is not None and cast.verify is not None:
+            self._verify = cast.verify
+        self._renaming = Renaming()
+        self._scenario = scenario
+        self._expected: dict[str, list[Event]] = {}
         for session in scenario.sessions:
             if session.path is not None:
                 plan = make_plan(session, scenario.children(session))
                 self._plans[session.path] = plan
+                self._expected[session.path] = list(plan.recorded)
+                self._comparisons[session.path] = self._comparison(session.path, plan)
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
+        self._serving = Serving(self._plans, self._expected, speed, gates)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
+
+    def _comparison(self, path: str, plan: Plan) -> Comparison:
+        recorded = self._expected[path]
+        if self._cast is None:
+            return TapeComparison(recorded)
+        kills = [stop.length for stop in plan.agent_stops.kills]
+        return AgentComparison(
+            recorded,
+            plan.session.seed_length,
+            self._verify,
+            Matcher(self._cast.normalisers, self._renaming),
+            [*kills, *(stop.length for stop in plan.agent_stops.cancels)],
+            kills,
+        )
 
     def _report_drifts(self, session: RecordedSession) -> None:
         for number, call in enumerate(session.script, start=1):
@@ -127,7 +183,9 @@ class ReplayDirector:
         creation = self._bind(ROOT)
         if self._cast is None:
             return creation
-        stops = self._plans[ROOT].agent_stops
+        plan = self._plans[ROOT]
+        stops = plan.agent_stops
+        told = with_told_again(self._cast.prompts, plan.told, plan.fatal_turns)
         brief = Brief(
             "root", "", self._cast.options, waits=False, holds=holds_of(stops)
         )
@@ -135,7 +193,7 @@ class ReplayDirector:
             agent=self._cast.agent,
             brief=encode_brief(brief),
             stops=stops,
-            prompts=self._cast.prompts,
+            prompts=tuple(told),
         )
 
     def _bind(self, path: str) -> Creation:
@@ -159,11 +217,15 @@ class ReplayDirector:
         creation = creation._replace(header=creation.header.with_fields(**born))
         if self._cast is None:
             return creation
-        stops = child.agent_stops
+        if child.session.kind == "fork":
+            parent = self._comparisons[self._path_of[delegation.parent_id]]
+            self._comparisons[delegation.path].inherit(parent)
+        longer = delegation.seed_length - child.session.seed_length
+        stops = shifted(child.agent_stops, longer)
         played = child_creation(
             creation.header, delegation, waits=False, holds=holds_of(stops)
         )
-        prompts = (*played.prompts, *child.prompts)
+        prompts = (*played.prompts, *child.later_prompts)
         return played._replace(stops=stops, prompts=prompts)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
@@ -211,6 +273,9 @@ class ReplayDirector:
             return too_deep(delegation, DEFAULT_MAX_DEPTH)
         message = "a delegation at this path, which the recording does not have"
         self.ledger.report("session-without-script", delegation.path, message)
+        nearest = nearest_task(delegation.prompt, self._scenario.sessions)
+        if nearest is not None:
+            self.ledger.nearest[delegation.path] = nearest
         return Refused(message)
 
     def _delegation_problem(
@@ -228,7 +293,8 @@ class ReplayDirector:
             message = f"its tool call is {calls}"
             return "tree-differs", f"the delegation differs: {message}"
         prompt = first_prompt(child.session.own_events)
-        if prompt is not None and prompt != delegation.prompt:
+        # What an agent's child was told stands in its log, and is judged there.
+        if self._cast is None and prompt is not None and prompt != delegation.prompt:
             said = f"{shown(delegation.prompt)}, recorded was {shown(prompt)}"
             return "log-differs", f"the delegated prompt is {said}"
         return None
@@ -239,16 +305,33 @@ class ReplayDirector:
         """Compare a session's header and what it starts with."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.seed_length = header.seed_length
-        problem = _header_difference(header, plan.session.recording.header)
+        comparison = self._comparisons[account.path]
+        finding = self._first_problem(account, comparison, events)
+        # What was inherited may be another; then its length and digest are, too.
+        left_out = (
+            {"seedLength", "seedDigest"} if comparison.has_other_inputs else set()
+        )
+        if not _are_equal(events[: header.seed_length], plan.recorded):
+            left_out.add("seedDigest")
+        recorded = plan.session.recording.header
+        if self._cast is None:
+            left_out.clear()
+        problem = _header_difference(header, recorded, left_out)
         if problem is not None:
             return self._differs(account, "log-differs", problem)
-        return self.on_events(session_id, events)
+        return None if finding is None else self._found(account, finding)
 
     # --- answering -------------------------------------------------------------
 
-    def on_stream(self, call: CallRequest) -> Answer:
+    def on_stream(self, call: CallRequest) -> Answer | Stop:
         """Answer a call from the script of the session that asks."""
         account, plan = self._account(call.session_id), self.plan_of(call.session_id)
+        at = CallAt(call.number - account.unscripted + 1, call.turn, call.step)
+        comparison = self._comparisons[account.path]
+        finding = comparison.call(at)
+        _take_note(account, comparison)
+        if finding is not None and (stop := self._found(account, finding)) is not None:
+            return stop
         cut_short = self._cut_short(plan, account.logged)
         if cut_short is not None:
             account.unscripted += 1
@@ -260,7 +343,14 @@ class ReplayDirector:
         if planned.purpose != call.purpose:
             return self._wrong_purpose(account, call, planned.purpose)
         account.served += 1
-        return planned.answer
+        try:
+            return self._serving.answer(account.path, call)
+        except UnreadableError as error:
+            return self._not_answered(account, f"call {call.number + 1}: {error}")
+
+    def _not_answered(self, account: Account, message: str) -> Answer:
+        self._differs(account, "log-differs", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _cut_short(self, plan: Plan, length: int) -> Answer | None:
         """Answer a call that an agent opens and no chunk of which was recorded.
@@ -282,6 +372,7 @@ class ReplayDirector:
             f"the {account.recorded_calls} recorded ones"
         )
         self._differs(account, "extra-call", message)
+        self._seek_nearest(account)
         return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _wrong_purpose(
@@ -291,8 +382,7 @@ class ReplayDirector:
             f"call {call.number + 1} (turn {call.turn}, step {call.step}) is a "
             f"{call.purpose} call, recorded was a {recorded} call"
         )
-        self._differs(account, "log-differs", message)
-        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+        return self._not_answered(account, message)
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
         """Serve the recorded result of a tool call, or have it run."""
@@ -315,13 +405,66 @@ class ReplayDirector:
 
     def on_events(self, session_id: str, events: Sequence[Event]) -> Stop | None:
         """Compare what a log has grown by with the recorded log."""
-        account, recorded = self._account(session_id), self.plan_of(session_id).recorded
+        account = self._account(session_id)
+        comparison = self._comparisons[account.path]
+        finding = self._first_problem(account, comparison, events)
+        return None if finding is None else self._found(account, finding)
+
+    def _first_problem(
+        self, account: Account, comparison: Comparison, events: Sequence[Event]
+    ) -> Finding | None:
+        """Compare events up to the first that makes a problem; report warnings."""
+        problem: Finding | None = None
         for event in events:
-            problem = _difference_at(event, recorded)
+            taken = comparison.take(event)
+            _take_note(account, comparison)
+            for finding in taken:
+                if finding.is_problem:
+                    problem = self._named(account, event, finding)
+                else:
+                    self._found(account, finding)
             if problem is not None:
-                return self._differs(account, "log-differs", problem)
-            account.logged = event.seq + 1
+                break
+        return problem
+
+    def _named(self, account: Account, event: Event, finding: Finding) -> Finding:
+        """Call it by its name if an agent makes more or fewer calls than recorded."""
+        if self._cast is None or finding.kind != "log-differs":
+            return finding
+        served, recorded = account.served, account.recorded_calls
+        events = self._plans[account.path].recorded
+        was = events[account.logged].type if account.logged < len(events) else ""
+        if event.type == "step/start" != was and served == recorded:
+            place = f"turn {event.data['turn']}, step {event.data['step']}"
+            told = f"call {served + 1} ({place}) is beyond the {recorded} recorded ones"
+            self._seek_nearest(account)
+            return Finding("extra-call", f"{told}: {finding.message}")
+        if event.type == "turn/end" and was == "step/start" and served < recorded:
+            told = f"{served} of {recorded} recorded calls were asked for"
+            return Finding("leftover-call", f"{told}: {finding.message}")
+        return finding
+
+    def _found(self, account: Account, finding: Finding) -> Stop | None:
+        """Report what a comparison has found; stop the session if it is a problem."""
+        if finding.is_problem:
+            if finding.kind == "request-differs" and not account.is_different:
+                self._seek_nearest(account)
+            return self._differs(account, finding.kind, finding.message)
+        if not account.is_different:
+            self.ledger.warn(finding.kind, account.path, finding.message)
         return None
+
+    def _seek_nearest(self, account: Account) -> None:
+        """Find the recorded call that is most like the one that a session makes."""
+        normalisers = Normalisers() if self._cast is None else self._cast.normalisers
+        sessions = self._scenario.sessions
+        try:
+            request = request_of(self._comparisons[account.path].log)
+            nearest = nearest_call(request, sessions, normalisers)
+        except AppendError:
+            return  # a log that is not sound has no request
+        if nearest is not None:
+            self.ledger.nearest[account.path] = nearest
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:
@@ -347,6 +490,11 @@ class ReplayDirector:
     def on_lost(self, session_id: str, loss: Loss) -> Lost:
         """Have a session go on where the recorded one did after the same death."""
         account, plan = self._account(session_id), self.plan_of(session_id)
+        comparison = self._comparisons[account.path]
+        finding = comparison.lost()
+        _take_note(account, comparison)
+        if finding is not None:
+            self._found(account, finding)
         number = plan.death_at(account.logged)
         if number is None or account.is_different:
             return Lost()
@@ -364,7 +512,9 @@ class ReplayDirector:
             return Lost(results)
         return Lost(results, Resume(tapes[0] if self._cast is None else None))
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
@@ -385,28 +535,26 @@ class ReplayDirector:
             self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
+        if self._was_given_up_by_parent(plan):
+            return Unanswered()
         told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
             return told
         return told if _did_not_wait(told) else None
 
     def _judge(self, account: Account, plan: Plan) -> None:
-        recorded_length, outcome = len(plan.recorded), account.outcome
         if account.is_different:
             return
-        if account.logged < recorded_length:
-            missing = plan.recorded[account.logged]
-            self._differs(
-                account,
-                "log-differs",
-                f"the log ended after {account.logged} events; "
-                f"recorded was {missing.type} next, {recorded_length} in all",
-            )
-        elif outcome != plan.outcome:
+        comparison = self._comparisons[account.path]
+        finding = comparison.end()
+        _take_note(account, comparison)
+        if finding is not None and self._found(account, finding) is not None:
+            return
+        if account.outcome != plan.outcome:
             self._differs(
                 account,
                 "output-differs",
-                f"it came to {outcome}, recorded was {plan.outcome}",
+                f"it came to {account.outcome}, recorded was {plan.outcome}",
             )
 
     def _judge_death(self, account: Account, plan: Plan) -> None:
@@ -417,7 +565,19 @@ class ReplayDirector:
             message = "its worker died, as recorded, but its parent was told a success"
             self._differs(account, "output-differs", message)
 
+    def _was_given_up_by_parent(self, plan: Plan) -> bool:
+        """Tell whether a parent was cancelled before it was told of its child."""
+        result = self._recorded_for_parent(plan)
+        parent_path = plan.session.parent_path
+        if result is None or parent_path is None:
+            return False
+        return self._was_given_up(self._plans[parent_path], result)
+
     def _result_for_parent(self, plan: Plan) -> JsonObject | None:
+        result = self._recorded_for_parent(plan)
+        return None if result is None else result.body
+
+    def _recorded_for_parent(self, plan: Plan) -> RecordedResult | None:
         delegation = plan.session.delegation
         parent_path = plan.session.parent_path
         if delegation is None or parent_path is None:
@@ -425,10 +585,8 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or is_by_code(delegation):
             return None
-        result = self._plans[parent_path].results.get(
-            (place.turn, place.step, place.block)
-        )
-        return None if result is None else result.body
+        results = self._plans[parent_path].results
+        return results.get((place.turn, place.step, place.block))
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""
@@ -449,6 +607,11 @@ class ReplayDirector:
                 self._differs(account, "leftover-call", message)
 
 
+def _take_note(account: Account, comparison: Comparison) -> None:
+    account.logged = comparison.position
+    account.has_other_inputs = comparison.has_other_inputs
+
+
 def holds_of(stops: Stops) -> tuple[int, ...]:
     """Return the lengths of its log at which a session waits to be stopped."""
     cancels = {stop.length for stop in stops.cancels}
@@ -466,24 +629,35 @@ def _recorded_call_id(child: Plan) -> str | None:
     return None if delegation is None else delegation.spawned_by.call_id
 
 
-def _header_difference(live: Header, recorded: Header) -> str | None:
-    """Compare the header fields that the recording states."""
-    live_row, recorded_row = live.row(), recorded.row()
-    shared = {key: live_row[key] for key in recorded_row if key in live_row}
-    if live.seed_length != recorded.seed_length:
+def shifted(stops: Stops, by: int) -> Stops:
+    """Return stops at logs that are longer by so many events."""
+    return Stops(
+        tuple(stop._replace(length=stop.length + by) for stop in stops.cancels),
+        tuple(stop._replace(length=stop.length + by) for stop in stops.kills),
+    )
+
+
+def _are_equal(live: Sequence[Event], recorded: Sequence[Event]) -> bool:
+    """Tell whether what a session inherited is what it was, ids and times included."""
+    return all(
+        one is other or one.content() == other.content()
+        for one, other in zip(live, recorded, strict=False)
+    )
+
+
+def _header_difference(
+    live: Header, recorded: Header, left_out: AbstractSet[str]
+) -> str | None:
+    """Compare the header fields that the recording states, but for some."""
+    if "seedLength" not in left_out and live.seed_length != recorded.seed_length:
         return (
             f"header: seedLength is {live.seed_length}, "
             f"recorded was {recorded.seed_length}"
         )
+    live_row, recorded_row = (
+        {key: value for key, value in header.row().items() if key not in left_out}
+        for header in (live, recorded)
+    )
+    shared = {key: live_row[key] for key in recorded_row if key in live_row}
     difference = first_difference(shared, recorded_row)
     return None if difference is None else f"header: {difference}"
-
-
-def _difference_at(event: Event, recorded: Sequence[Event]) -> str | None:
-    if event.seq >= len(recorded):
-        return (
-            f"event {event.seq}: it is {event.type}, "
-            f"the recorded log has only {len(recorded)} events"
-        )
-    difference = event_difference(event, recorded[event.seq])
-    return None if difference is None else f"event {event.seq}: {difference}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nestling.driver.exits import Birth, Log
 from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Account, Problem
+from nestling.harness.ledger_report import ledger_json, ledger_lines
+from nestling.harness.nearest import Nearest
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
@@ -23,6 +26,9 @@ class ReplayReport(NamedTuple):
         accounts: the ledger's account of each session, by spawn path.
         births: the process of each session that had one, by spawn path.
         logs: what each session has left, by spawn path.
+        warnings: what would be problems if requests were verified strictly.
+        nearest: for calls and children that the recording does not have, the recorded
+            call that is most like it, by the spawn path of who asked.
     """
 
     scenario: Scenario
@@ -30,6 +36,8 @@ class ReplayReport(NamedTuple):
     accounts: Mapping[str, Account]
     births: Mapping[str, Birth]
     logs: Mapping[str, Log]
+    warnings: Sequence[Problem] = ()
+    nearest: Mapping[str, Nearest] = MappingProxyType({})
 
     @property
     def is_ok(self) -> bool:
@@ -55,6 +63,8 @@ def report_json(report: ReplayReport) -> JsonObject:
     return {
         "verdict": "ok" if report.is_ok else "failed",
         "problems": [problem._asdict() for problem in report.problems],
+        "warnings": [warning._asdict() for warning in report.warnings],
+        "ledger": ledger_json(report),
         "launcher": report.launcher,
         **fallbacks,
         "sessions": [_session(report, each) for each in report.scenario.sessions],
@@ -85,13 +95,17 @@ def _session(report: ReplayReport, session: RecordedSession) -> JsonObject:
 
 def _matches(session: RecordedSession, account: Account) -> bool:
     is_whole = account.logged == len(session.recording.events)
-    return account.has_settled and is_whole and not account.is_different
+    is_equal = is_whole and not account.is_different and not account.has_other_inputs
+    return account.has_settled and is_equal
 
 
 def report_text(report: ReplayReport) -> str:
     """Return the report as text: the tree, the problems, the verdict."""
     fallbacks = [f"not from the template: {shown(r)}" for r in report.fallbacks]
     lines = [*tree_lines(report), *fallbacks, *problem_lines(report.problems)]
+    lines += [f"warning: {line}" for line in problem_lines(report.warnings)]
+    if not report.is_ok:
+        lines += ledger_lines(report)
     return "\n".join([*lines, _verdict(report)])
 
 
@@ -123,7 +137,9 @@ def _facts(session: RecordedSession, account: Account | None) -> str:
 def _log_state(session: RecordedSession, account: Account) -> str:
     if _matches(session, account):
         return "log matches"
-    return "log differs" if account.is_different else "log incomplete"
+    if account.is_different:
+        return "log differs"
+    return "inputs differ" if account.has_other_inputs else "log incomplete"
 
 
 def cut(text: str) -> str:
@@ -133,10 +149,12 @@ def cut(text: str) -> str:
 
 
 def problem_lines(problems: Iterable[Problem]) -> Iterator[str]:
-    """Yield problems, one line each."""
+    """Yield problems, one line each, and the lines of a diff below it."""
     for problem in problems:
         where = "" if problem.path is None else f" {shown(problem.path)}"
-        yield f"{problem.kind}{where}: {shown(problem.message)}"
+        first, *others = problem.message.split("\n")
+        below = "".join(f"\n  {shown(line)}" for line in others)
+        yield f"{problem.kind}{where}: {shown(first)}{below}"
 
 
 def _verdict(report: ReplayReport) -> str:

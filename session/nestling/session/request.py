@@ -16,12 +16,13 @@ All of it is a pure function of the log, so it is the same on replay.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, copied
 from nestling.session.log import SessionLog
+from nestling.session.surface import Surface
 
 
 class Request(NamedTuple):
@@ -52,11 +53,27 @@ raises ``ProviderError`` if the stream fails."""
 
 def rebuild_request(log: SessionLog) -> Request:
     """Rebuild the request that a call made now would send."""
+    return _request(log.events, log.surface.nodes)
+
+
+def request_of(events: Sequence[Event]) -> Request:
+    """Rebuild the request that a log which holds only these events leads to.
+
+    Raises:
+        AppendError: if one of them replaces what is not on the surface.
+    """
+    surface = Surface()
+    for event in events:
+        surface.append(event)
+    return _request(events, surface.nodes)
+
+
+def _request(events: Sequence[Event], nodes: Sequence[int]) -> Request:
     # Providers rewrite messages to the shape that their API wants; the log must not
     # change with them.
-    header: JsonObject = copied(_last_header(log.events))
+    header: JsonObject = copied(_last_header(events))
     config: JsonObject = header.get("config", {})
-    surface = [log.events[seq] for seq in log.surface.nodes]
+    surface = [events[seq] for seq in nodes]
     return Request(
         config.get("provider", ""),
         config.get("model", ""),
@@ -67,7 +84,7 @@ def rebuild_request(log: SessionLog) -> Request:
     )
 
 
-def _last_header(events: list[Event]) -> Json:
+def _last_header(events: Sequence[Event]) -> Json:
     for event in reversed(events):
         if event.type == "request/header":
             return event.data["header"]
