@@ -9,7 +9,7 @@ import pytest
 from support.plugin_projects import TEST, Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 BARE = """
 import sys
@@ -23,17 +23,6 @@ def test_what_is_loaded():
 STRICT = """
 [pytest]
 addopts = --strict-markers --strict-config -W error
-"""
-
-SYRUPY = """
-def pytest_addoption(parser):
-    group = parser.getgroup("other")
-    group.addoption(
-        "--snapshot-update", action="store_true", default=False, dest="update_snapshots"
-    )
-
-def pytest_configure(config):
-    print("snapshots", config.option.update_snapshots)
 """
 
 RECORDING = """

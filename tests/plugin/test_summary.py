@@ -38,9 +38,12 @@ def test_what_is_an_orphan() -> None:
 
 def test_what_is_unused() -> None:
     facts = merged(
-        [Facts(["/a"], [], {}), Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]})]
+        [
+            Facts(["/a"], [], {}, ["w"]),
+            Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]}, ["w"], 1),
+        ]
     )
-    assert facts == Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]})
+    assert facts == Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]}, ["w"], 1)
     found = {
         "/a": {"session.jsonl"},
         "/c": {"scenario.toml"},
