@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.plugin_projects import Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 TESTS = """
 import errno

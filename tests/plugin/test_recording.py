@@ -9,7 +9,7 @@ import pytest
 from support.plugin_projects import TEST, Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 SEVERAL = """
 import pytest
