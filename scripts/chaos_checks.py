@@ -280,8 +280,9 @@ class Leftovers:
     ) -> list[Process]:
         return [
             each
-            for each in processes_of(self._box, self._strangers)
-            if each.pid not in templates
+            for each in processes_of(self._box)
+            if each not in self._strangers
+            and each.pid not in templates
             and not (each.parent in templates and is_spare(each.pid))
             and (guardians or not is_guardian(each.pid))
         ]

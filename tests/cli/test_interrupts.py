@@ -72,6 +72,56 @@ def test_more_signals_change_nothing(
         assert process.returncode == 130
 
 
+NEVER_CLOSED = """
+import anyio
+async def model(request):
+    with open({fifo!r}, "w") as told:
+        told.write("asked\\n")
+    try:
+        yield {{"type": "block-end", "index": 0, "block": {{"type": "text", "text": "a"}}}}
+        await anyio.sleep_forever()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep_forever()
+"""
+
+
+def test_a_later_signal_ends_what_waits_for_a_provider(
+    tmp_path: Path, box: Path
+) -> None:
+    """The first one waits for it to be closed, which may be for ever."""
+    scenario = tmp_path / "scenario"
+    scenario.mkdir()
+    source = NEVER_CLOSED.format(fifo=str(tmp_path / "pipe"))
+    (scenario / "model.py").write_text(source)
+    (scenario / "agent.py").write_text(
+        "from nestling.worker import Agent\nroot = Agent('m/one')\n"
+    )
+    (scenario / "scenario.toml").write_text(
+        'agent = "agent.py:root"\nprovider = "model.py:model"\nprompts = ["go"]\n'
+    )
+    before = sorted(scenario.iterdir())
+    with no_leaks(box), fifo(tmp_path / "pipe") as pipe:
+        process = subprocess.Popen(
+            [*NESTLING, "record", str(scenario)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert pipe.next() == "asked"
+        with pidfds(process.pid) as fds:
+            for _ in range(40):
+                process.send_signal(signal.SIGINT)
+                if have_ended(fds, 0.4):
+                    break
+            else:
+                process.kill()
+        assert process.communicate(timeout=20) == (b"", b"")
+    assert process.returncode == 130
+    left = [path for path in scenario.iterdir() if path.name != "__pycache__"]
+    assert sorted(left) == before
+    assert not list(box.glob("nestling-*"))
+
+
 def _ignore() -> None:
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

@@ -124,6 +124,31 @@ def test_a_signal_arrives_where_the_work_waits(number: signal.Signals) -> None:
     assert _handlers() == [signal.SIG_IGN] * 3
 
 
+def test_a_later_signal_ends_what_does_not_end() -> None:
+    """A provider that holds up cleaning up, say; those that come at once do not."""
+    times, done = iter([0.0, 1.0, 1.5, 2.5]), []
+
+    async def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                signal.raise_signal(signal.SIGINT)
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+                done.append("was not disturbed")
+                signal.raise_signal(signal.SIGTERM)
+                await anyio.sleep_forever()
+
+    async def bounded() -> object:
+        async with asyncio.timeout(10):
+            return await unless_interrupted(work, lambda: next(times))
+
+    assert asyncio.run(bounded()) is None
+    assert done == ["was not disturbed"]
+
+
 def test_a_signal_in_the_last_moment_counts() -> None:
     async def work() -> str:
         signal.raise_signal(signal.SIGINT)

@@ -15,6 +15,7 @@ from nestling.driver.instructions import (
     CancelTurn,
     Dismiss,
     Done,
+    Dump,
     HangUp,
     Instruction,
     Kill,
@@ -368,6 +369,12 @@ def test_a_run_that_is_stopped_with_nothing_to_do(is_ready: bool) -> None:
 def ticked(kit: Kit, seconds: float) -> list[Instruction]:
     kit.seconds = seconds
     return [o for o in kit.tell(Tick()) if shown([o])]
+
+
+def test_orders_are_told_apart() -> None:
+    """Else the rungs below would all be one."""
+    orders = [kind("w0") for kind in (HangUp, Terminate, Kill, Abandon, Dump)]
+    assert all(orders.count(order) == 1 for order in orders)
 
 
 def test_who_does_not_stop_is_ended_rung_by_rung() -> None:

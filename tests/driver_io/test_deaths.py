@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,24 @@ import pytest
 
 from nestling.driver.hub_io import Bounds
 from nestling.driver.run_io import run_tree
+from nestling.driver.template_io import Template
+from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.harness.ledger import Problem
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario_io import load_scenario
 from nestling.wire.messages import Beat, Events, Hello, Result, Stream, ToHub
 from support.launchers import LAUNCHERS, a_launcher, stand_in
 from support.processes import needs_linux, wait_stopped
-from support.runs import Watched, kinds, loaded, on_each_message, on_each_start
+from support.runs import (
+    Watched,
+    is_logged,
+    is_started,
+    kinds,
+    leaps,
+    loaded,
+    on_each_message,
+    on_each_start,
+)
 from support.scenarios import MIXED, hanging
 
 pytestmark = [
@@ -28,7 +39,18 @@ pytestmark = [
     pytest.mark.parametrize("launcher", LAUNCHERS),
 ]
 
-IMPATIENT = Bounds(stall=5.0, timeout=20.0)
+
+@pytest.fixture(autouse=True, scope="module")
+def _template(box: Path) -> Iterator[None]:
+    """One template for all of these tests; what a worker runs is no matter of it."""
+    launcher = TemplateLauncher()
+    with launcher:
+        # It is there before the tests, none of which leaves it behind.
+        assert isinstance(launcher._held[0].template_for(""), Template)
+        yield
+
+
+IMPATIENT = Bounds(stall=15.0, timeout=60.0)
 
 
 def _kill(pid: int) -> None:
@@ -145,32 +167,46 @@ async def test_a_worker_that_is_killed_before_its_hello(
 async def test_a_stopped_worker_is_a_stall(
     launcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stopped: list[int] = []
+
     def stop(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
         wait_stopped(pid)
+        stopped.append(pid)
 
+    leaps(monkeypatch, (21.0, lambda _: bool(stopped)))
     problems, _ = await _replay_killing(
         monkeypatch,
         launcher,
         "w1",
         MOMENTS["at its call"],
         stop,
-        Bounds(1.5, 20),
+        Bounds(20, 60),
     )
     assert kinds(problems) == [("stall", "/t2s1b1")]
-    message = (
-        "the replay was ended after 1.5 s: / waits for its child /t2s1b1; /t2s1b1 "
-    )
+    message = "the replay was ended after 20 s: / waits for its child /t2s1b1; /t2s1b1 "
     assert problems[0].message.startswith(message)
 
 
-async def test_a_hang_is_a_stall_and_a_timeout(launcher: str, tmp_path: Path) -> None:
-    scenario = load_scenario(hanging(tmp_path))
-    for bounds, kind in ((Bounds(0.5, 60), "stall"), (Bounds(60, 1.0), "timeout")):
-        with anyio.fail_after(20):
-            report = await replay(scenario, bounds, a_launcher(launcher))
-        assert kinds(report.problems) == [(kind, "/")]
-        assert report.accounts["/"].logged == 5
+@pytest.mark.parametrize(
+    ("bounds", "kind"),
+    [(Bounds(20, 600), "stall"), (Bounds(600, 20), "timeout")],
+    ids=["stall", "timeout"],
+)
+async def test_a_hang_is_a_stall_and_a_timeout(
+    launcher: str,
+    bounds: Bounds,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once all has come that ever will; ``leaps`` says why nothing waits for it."""
+    leaps(monkeypatch, (21.0, is_logged("/", 5)))
+    with anyio.fail_after(20):
+        scenario = load_scenario(hanging(tmp_path))
+        report = await replay(scenario, bounds, a_launcher(launcher))
+    assert kinds(report.problems) == [(kind, "/")]
+    assert report.accounts["/"].logged == 5
 
 
 async def test_beats_are_no_progress(
@@ -184,9 +220,11 @@ async def test_beats_are_no_progress(
             beats.append(pid)
 
     on_each_message(monkeypatch, on_message)
+    # Neither leap is as long as the bound; both are, if a beat between them is nothing.
+    leaps(monkeypatch, (8.0, is_logged("/", 5)), (8.0, lambda _: bool(beats)))
     with anyio.fail_after(20):
         report = await replay(
-            load_scenario(hanging(tmp_path)), Bounds(4.5, 60), a_launcher(launcher)
+            load_scenario(hanging(tmp_path)), Bounds(14, 600), a_launcher(launcher)
         )
     assert kinds(report.problems) == [("stall", "/")]
     assert beats
@@ -196,27 +234,34 @@ async def test_beats_are_no_progress(
 
 
 async def _root_lost(
-    launcher: str, entry: str, start_timeout: float = 20.0, stall: float = 30.0
+    launcher: str, entry: str, start_timeout: float = 30.0, stall: float = 60.0
 ) -> str:
     director = Watched(load_scenario(MIXED), start_timeout)
     made = a_launcher(launcher, stand_in(entry))
     with anyio.fail_after(20):
-        end = await run_tree(director, made, Bounds(stall, 30))
+        end = await run_tree(director, made, Bounds(stall, 600))
     assert end.ending == "done"
     (problem,) = director.ledger.problems
     assert (problem.kind, problem.path) == ("worker-lost", "/")
     return problem.message
 
 
-async def test_a_worker_that_never_says_hello(launcher: str) -> None:
-    message = await _root_lost(launcher, "mute", start_timeout=0.5)
-    assert message.startswith("its worker did not start within 0.5 s (SIGKILL)")
+async def test_a_worker_that_never_says_hello(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaps(monkeypatch, (31.0, is_started("w0")))
+    message = await _root_lost(launcher, "mute")
+    assert message.startswith("its worker did not start within 30 s (SIGKILL)")
 
 
-async def test_a_slow_start_is_no_stall(launcher: str) -> None:
+async def test_a_slow_start_is_no_stall(
+    launcher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has a bound of its own, which may be the longer one."""
-    message = await _root_lost(launcher, "mute", start_timeout=1.6, stall=1.0)
-    assert message.startswith("its worker did not start within 1.6 s (SIGKILL)")
+    is_there = is_started("w0")
+    leaps(monkeypatch, (100.0, is_there), (25.0, is_there))
+    message = await _root_lost(launcher, "mute", 120.0, stall=30.0)
+    assert message.startswith("its worker did not start within 120 s (SIGKILL)")
 
 
 async def test_a_worker_that_prints_garbage_and_quits(

@@ -33,7 +33,7 @@ from nestling.driver.traces_io import MARK, new_mark
 GUARDIAN.hold(sys.argv[1])
 if sys.argv[2] == "stopped":
     os.kill(GUARDIAN._process.pid, signal.SIGSTOP)
-env = {**os.environ, MARK: new_mark()}
+env = {**os.environ, MARK: str(new_mark())}
 log = open(sys.argv[1] + "w0.log", "wb")
 marked = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
 printing = subprocess.Popen(

@@ -94,7 +94,7 @@ async def test_what_cannot_be_sent_ends_that_session_alone(
 
     monkeypatch.setattr(hub_io, "encode", refuse)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20))
+        report = await replay(load_scenario(MIXED), Bounds(15, 60))
     # Its parent is told, which was not recorded; the next child comes after that.
     assert kinds(report.problems) == [("worker-lost", "/t2s1b1"), ("log-differs", "/")]
     assert report.problems[0].message.startswith("protocol: it is too large (")

@@ -175,7 +175,7 @@ async def test_a_run_whose_worker_cannot_be_started(
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(10, 20), ExecLauncher())
+        report = await replay(load_scenario(MIXED), Bounds(15, 60), ExecLauncher())
     path = ("/", "/t2s1b1")[failing]
     assert kinds(report.problems)[0] == ("worker-lost", path)
     message = report.problems[0].message
@@ -193,7 +193,7 @@ async def test_a_run_for_which_no_process_can_be_started(
     monkeypatch.setattr(subprocess, "Popen", partial(_fail_with, errno.EAGAIN))
     with anyio.fail_after(20):
         report = await replay(
-            load_scenario(MIXED), Bounds(10, 20), a_launcher(launcher)
+            load_scenario(MIXED), Bounds(15, 60), a_launcher(launcher)
         )
     assert kinds(report.problems) == [("worker-lost", "/")]
     message = report.problems[0].message

@@ -64,7 +64,10 @@ def test_a_zombie(box: Path) -> None:
     process.wait()
 
 
-def test_a_process_whose_parent_is_gone(box: Path) -> None:
+def test_a_process_whose_parent_is_gone(
+    box: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("support.leaks.BOUND", 0.1)  # it never ends by itself
     reading, writing = os.pipe()
     orphans: list[int] = []
 

@@ -143,7 +143,7 @@ def test_one_that_cannot_be_removed_is_found_again(
 
     left = _left(places, Owner(_gone(), 5, "1-a"))
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", fail)
+        patch.setattr(owners_io, "remove_folder", fail)
         assert sweep([str(places)]) == []
     assert sweep([str(places)]) == [left]
 

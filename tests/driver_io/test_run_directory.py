@@ -140,3 +140,25 @@ def test_the_tail_of_what_a_worker_printed(printed: bytes, tail: str) -> None:
         assert made.tail_of("w0") == tail
     finally:
         made.remove()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "device"])
+def test_what_a_tool_puts_in_the_place_of_its_log(kind: str, tmp_path: Path) -> None:
+    """Nobody waits for a pipe that has no writer, or shows what a link leads to."""
+    (tmp_path / "secret").write_text("secret")
+    made = RunDirectory()
+    log = made.log_of("w0")
+    try:
+        match kind:
+            case "pipe":
+                os.mkfifo(log)
+            case "link":
+                log.symlink_to(tmp_path / "secret")
+            case "device":
+                log.symlink_to("/dev/zero")
+            case _:
+                log.mkdir()
+        assert (made.tail_of("w0"), made.printed_by("w0")) == ("", "")
+    finally:
+        made.remove()
+    assert not made.path.exists()

@@ -297,7 +297,7 @@ async def test_a_store_that_fails_for_one_session(
 
     monkeypatch.setattr(MemoryBackend, "write", flaky)
     with anyio.fail_after(20):
-        report = await replay(scenario, Bounds(5, 20))
+        report = await replay(scenario, Bounds(15, 60))
     assert ("worker-lost", path) in kinds(report.problems)
     lost = next(p for p in report.problems if p.path == path)
     assert str(error) in lost.message

@@ -15,6 +15,12 @@ from support.examples import EXAMPLES, FOLDER, SOURCES, example
 from support.replays import replayed, seeded
 
 TREES: Final[dict[str, dict[str, tuple[str, int, str]]]] = {
+    "crash": {
+        "/": ("root", 0, "It is still 3 m deep."),
+        "/t1s1b1": ("spawn", 0, "It is 3 m deep."),
+        "/t1s1b2": ("spawn", 0, "I take a sounding."),
+        "/t2s1b0": ("fork", 1, "3 m, and I stayed away from the reef."),
+    },
     "deep": {
         "/": ("root", 0, "Both are known now."),
         "/t2s1b1": ("fork", 1, "Confirmed: buoy."),
@@ -158,6 +164,20 @@ def test_a_fork_in_the_first_turn_has_no_seed() -> None:
     assert ["seedLength" in header for header in headers] == [False, True]
     sessions = example("first-turn-fork").by_path
     assert _prompt(sessions["/t1s1b1"]) == _prompt(sessions["/t2s1b1"])
+
+
+def test_a_death_in_a_tool_is_told_to_the_parent() -> None:
+    lost = example("crash").by_path["/t1s1b2"].own_events
+    *_, call, result, step_end, end = lost
+    assert [call.type, step_end.type] == ["tool/call", "step/end"]
+    assert result.data["error"]["code"] == "TOOL_OUTCOME_UNKNOWN"
+    assert end.data["reason"] == {"kind": "interrupted"}
+    told = _root_events("crash", "tool/result")[1].data["message"]["content"][0]
+    said = told["content"][-1]["text"]
+    assert told["isError"]
+    assert said == (
+        f"Diagnostic: its worker ended (SIGKILL) after event {call.seq}, tool/call"
+    )
 
 
 def test_a_call_that_fails_is_made_again_in_its_step() -> None:

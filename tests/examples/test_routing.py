@@ -1,7 +1,11 @@
-"""Who gets which answer: swapped twins, and every call of the fan-out, counted."""
+"""Who gets which answer: swapped twins, and every call of the fan-out, counted.
+
+``NESTLING_EXAMPLES`` says on how many schedules (100 by default).
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -21,7 +25,8 @@ from support.processes import needs_linux
 from support.replays import seeded
 
 FIRST, SECOND = "/t1s1b1", "/t1s1b2"
-SCHEDULES, BLOCKS, CALLS = 500, 5, 19
+SCHEDULES: Final = int(os.environ.get("NESTLING_EXAMPLES", "100"))
+BLOCKS, CALLS = 2, 19
 
 Served: TypeAlias = dict[tuple[str, int], list[JsonObject]]
 """The chunks of calls, by the session's path and the call's number."""
@@ -170,7 +175,7 @@ def test_no_call_of_the_fan_out_gets_another_ones_answer(block: int) -> None:
         assert (misrouted(run), director.ledger.problems) == (0, [])
         checked += len(run.served)
         orders.add(tuple(run.served))
-    assert checked == len(seeds) * CALLS == 1_900
+    assert checked == len(seeds) * CALLS
     assert len(orders) > len(seeds) * 0.9, "else the schedules do not differ"
 
 

@@ -1,4 +1,4 @@
-"""The stress script runs, and tells a right example from a wrong one."""
+"""The stress scripts run, and tell a right example from a wrong one."""
 
 from __future__ import annotations
 
@@ -51,3 +51,19 @@ def test_an_agent_that_does_something_else(checkout: Path) -> None:
     assert result.returncode == 1
     assert "NOT AS RECORDED" in result.stdout
     assert "log-differs /: event 58" in result.stdout
+
+
+def test_a_run_that_a_user_has_cancelled() -> None:
+    script = str(FOLDER.parent / "scripts" / "stress_cancels.py")
+    told = ("in a forked child", "--count", "2", "--delay", "0.001", "--seed", "1")
+    result = subprocess.run(
+        [sys.executable, script, *told],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    line = result.stdout.splitlines()[-1].split()
+    wanted = ["in-a-forked-child", "8", "1", "0", "as", "recorded"]
+    assert [*line[:2], *line[4:8]] == wanted

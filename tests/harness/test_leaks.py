@@ -7,15 +7,19 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
+import anyio
 import pytest
 
-from nestling.driver.guardian_io import Guardian
+from nestling.driver.guardian_io import Guardian, is_guardian
 from nestling.driver.run_directory_io import RunDirectory
+from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.driver.traces_io import MARK, new_mark
-from nestling.harness import LeakError, no_leaks
+from nestling.harness import LeakError, load_scenario, no_leaks, replay
 from support.leaks import reap_quietly
 from support.processes import needs_linux
+from support.scenarios import MIXED
 
 pytestmark = needs_linux
 
@@ -42,7 +46,7 @@ def test_nothing_left_is_nothing_said() -> None:
 
 def test_a_process_that_bears_a_mark() -> None:
     started: list[subprocess.Popen[bytes]] = []
-    environment = {**os.environ, MARK: new_mark()}
+    environment = {**os.environ, MARK: str(new_mark())}
 
     def leave() -> None:
         started.append(subprocess.Popen(["sleep", "600"], env=environment))
@@ -78,9 +82,19 @@ def test_a_run_directory() -> None:
     made[0].remove()
 
 
-def test_a_guardian() -> None:
+def test_a_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestling.harness.leaks_io._LAST", 0.1)  # it is held
     guardian = Guardian()
-    assert "process" in _failure(lambda: guardian.hold("/nowhere/"))
+
+    def leave() -> None:
+        guardian.hold("/nowhere/")
+        process = guardian._process
+        assert process is not None
+        # Who starts a process goes on before the kernel has its environment to show.
+        while not is_guardian(process.pid):
+            os.sched_yield()
+
+    assert "process" in _failure(leave)
     guardian.let_go()
 
 
@@ -90,3 +104,23 @@ def test_a_thread() -> None:
     assert _failure(thread.start) == "left: thread nestling-hub"
     go_on.set()
     thread.join()
+
+
+async def test_a_template_that_was_warm_before_is_nobodys_leak() -> None:
+    scenario = load_scenario(MIXED)
+    with TemplateLauncher() as launcher:
+        with no_leaks():  # not started yet, but held: it is not the body's either
+            assert (await replay(scenario, launcher=launcher)).is_ok
+        with no_leaks():  # its spare is taken, and there is another one
+            assert (await replay(scenario, launcher=launcher)).is_ok
+
+
+def test_a_template_that_the_body_left_warm() -> None:
+    launcher = TemplateLauncher()
+
+    def leave() -> None:
+        launcher.__enter__()
+        assert anyio.run(partial(replay, load_scenario(MIXED), launcher=launcher)).is_ok
+
+    assert "nestling.worker.template_io" in _failure(leave)
+    launcher.__exit__(None, None, None)

@@ -209,12 +209,12 @@ async def test_a_template_that_cannot_start(
 
 async def test_a_fork_that_is_not_answered(tmp_path: Path) -> None:
     """Taken back, so that a late one finds nothing; who runs is left alone."""
-    launcher = TemplateLauncher(entry=MUTE, bounds=TemplateBounds(fork=0.2))
-    async with at_work(launcher, tmp_path) as bench:
+    async with at_work(TemplateLauncher(entry=MUTE), tmp_path) as bench:
         one = await bench.start()
         template = bench.template
         _stop(template)
-        late = await bench.start()
+        with bench.impatient(fork=0.2):
+            late = await bench.start()
         assert late.launcher == "exec"
         assert late.reason == "the template did not fork within 0.2 s"
         new = await bench.start()
@@ -229,12 +229,12 @@ async def test_a_fork_that_is_not_answered(tmp_path: Path) -> None:
 
 
 async def test_a_late_fork_ends_by_itself(tmp_path: Path) -> None:
-    launcher = TemplateLauncher(bounds=TemplateBounds(fork=0.2))
-    async with at_work(launcher, tmp_path) as bench:
+    async with at_work(TemplateLauncher(), tmp_path) as bench:
         one = await bench.start()
         old, template = bench.pool._current, bench.template
         _stop(template)
-        late = await bench.start()
+        with bench.impatient(fork=0.2):
+            late = await bench.start()
         assert late.launcher == "exec"
         os.kill(template, signal.SIGCONT)
         # It goes through its requests in order, so that a fork for this one was made.
@@ -269,13 +269,13 @@ async def test_a_template_that_never_gets_ready(
 
 async def test_a_template_that_does_not_tell_of_an_end(tmp_path: Path) -> None:
     """It counts as lost, with all that it has forked."""
-    launcher = TemplateLauncher(entry=MUTE, bounds=TemplateBounds(exit=0.2))
-    async with at_work(launcher, tmp_path) as bench:
+    async with at_work(TemplateLauncher(entry=MUTE), tmp_path) as bench:
         one, other = await bench.start(), await bench.start()
         _stop(bench.template)
-        one.kill()
-        assert await bench.exit_of(one) == LOST
-        assert await bench.exit_of(other) == LOST
+        with bench.impatient(exit=0.2):
+            one.kill()
+            assert await bench.exit_of(one) == LOST
+            assert await bench.exit_of(other) == LOST
         assert (await bench.start()).launcher == "template"
         assert bench.pool.generation == 2
 
@@ -293,7 +293,7 @@ async def test_a_run_whose_template_hangs_when_it_is_done(
     launcher = TemplateLauncher(bounds=TemplateBounds(exit=0.2))
     with anyio.fail_after(20):
         scenario = load_scenario(saying(tmp_path / "one", "yes"))
-        report = await replay(scenario, Bounds(10, 20), launcher)
+        report = await replay(scenario, Bounds(15, 60), launcher)
     assert report.problems == ()
     assert report.launcher == "template"
 
@@ -355,7 +355,7 @@ async def test_a_run_whose_template_is_killed(monkeypatch: pytest.MonkeyPatch) -
 
     on_each_message(monkeypatch, on_message)
     with anyio.fail_after(20):
-        report = await replay(load_scenario(MIXED), Bounds(5, 20), TemplateLauncher())
+        report = await replay(load_scenario(MIXED), Bounds(15, 60), TemplateLauncher())
     assert killed
     # A child whose parent was found dead first is cancelled; it is dead, too.
     lost = [p for p in report.problems if p.kind == "worker-lost"]

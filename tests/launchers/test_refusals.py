@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from nestling.driver.template_launcher_io import TemplateLauncher
 from nestling.driver.template_pool_io import TemplateBounds
 from support.launchers import at_work, stand_in
-from support.processes import needs_linux
+from support.processes import fifo, needs_linux
 
 pytestmark = [needs_linux, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
@@ -121,14 +122,22 @@ async def test_a_module_that_is_not_there(tmp_path: Path) -> None:
 
 
 async def test_a_module_that_hangs(tmp_path: Path) -> None:
-    bad = _module(tmp_path / "bad", "import signal\nsignal.pause()")
+    pipe = tmp_path / "pipe"
+    source = (
+        f"open({str(pipe)!r}, 'w').write('hangs\\n')\nimport signal\nsignal.pause()"
+    )
+    bad = _module(tmp_path / "bad", source)
     good = _module(tmp_path / "good", "")
-    bounds = TemplateBounds(warm=1.5)
-    async with at_work(TemplateLauncher([bad, good], MUTE, bounds), tmp_path) as bench:
-        asked = [bench.asked(module=m) for m in (bad, good, "")]
-        first, *others = [await each for each in asked]
+    # Long enough for those that do not hang; the other one is not waited for.
+    launcher = TemplateLauncher([bad, good], MUTE, TemplateBounds(warm=60.0))
+    with fifo(pipe) as told:
+        async with at_work(launcher, tmp_path) as bench:
+            asked = [bench.asked(module=m) for m in (bad, good, "")]
+            await asyncio.to_thread(told.until, "hangs")
+            bench.is_over_warming()
+            first, *others = [await each for each in asked]
         assert first.launcher == "exec"
-        assert first.reason == f"agent module {bad} was not imported within 1.5 s"
+        assert first.reason == f"agent module {bad} was not imported within 60 s"
         assert [each.launcher for each in others] == ["template", "template"]
 
 

@@ -102,7 +102,6 @@ async def test_one_that_is_hung_up_ends_what_it_has_started(
     launcher: str, told: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_NESTLING_END", "loop")
-    monkeypatch.setenv("LC_NESTLING_TRACELESS", "1")
     async with ladder(launcher, "litter") as made:
         pid = await made.start()
         left = map(int, told.until("left ").split())
@@ -120,7 +119,6 @@ async def test_one_that_is_stuck_and_all_that_it_has_started(
 ) -> None:
     """Nothing of it is there any more when its end is told."""
     monkeypatch.setenv("LC_NESTLING_END", "stuck")
-    monkeypatch.setenv("LC_NESTLING_TRACELESS", "1")
     async with ladder(launcher, "litter") as made:
         pid = await made.start()
         left = map(int, told.until("left ").split())
@@ -135,6 +133,22 @@ async def test_one_that_is_stuck_and_all_that_it_has_started(
     if rung == "terminate":
         # In sessions of their own, and so in no group that was sent anything.
         assert exit.swept >= 4
+
+
+async def test_one_that_dies_by_itself_and_all_that_it_has_started(
+    launcher: str, told: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody could look what was below it; one of them bears no trace but the limit."""
+    monkeypatch.setenv("LC_NESTLING_END", "stuck")
+    async with ladder(launcher, "litter") as made:
+        pid = await made.start()
+        left = map(int, told.until("left ").split())
+        with pidfds(pid, *left) as fds:
+            os.kill(pid, signal.SIGKILL)
+            exit = await made.exit()
+            assert have_ended(fds, 0.0)
+    assert (exit.signal, exit.unkillable) == ("SIGKILL", ())
+    assert exit.swept >= 5
 
 
 async def test_the_whole_group_is_terminated(launcher: str, told: Lines) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,13 +11,15 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, watch
+from nestling.driver import Driver, Limits
+from nestling.driver.hub_io import HubLoop
 from nestling.driver.started_run_io import StartedRun
 from nestling.harness import Answer, ScriptedModel
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject
-from support.live import SECONDS, called, calling, reference, warm
+from support.live import SECONDS, called, calling, reference, shorten_ladder, warm
 from support.processes import fifo, needs_linux
+from support.runs import silent
 
 AGENT = reference("stubborn:agent")
 ABORTED: JsonObject = {"kind": "aborted", "reason": {"kind": "user"}}
@@ -66,9 +68,7 @@ async def test_a_call_in_the_middle_of_its_answer() -> None:
     async with driving(answers) as driver:
         run = await driver.start(AGENT, "go")
         await seen(run, "assistant/chunk", 3)
-        began = time.monotonic()
         assert await run.cancel() is True
-        assert time.monotonic() - began < 1.0
         result = await run.result()
         assert (result.stop_reason, result.diagnostic) == ("aborted", None)
         await run.send("more")
@@ -216,8 +216,14 @@ async def test_one_subtree_of_three() -> None:
 
 
 @pytest.mark.parametrize("agent", ["does_not_heed", "blocks"])
-async def test_who_does_not_stop_is_ended(agent: str, tmp_path: Path) -> None:
-    """D5: in bounded time, its turn closed, and the store can go on with it."""
+async def test_who_does_not_stop_is_ended(
+    agent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: in bounded time, its turn closed, and the store can go on with it.
+
+    ``tests/driver`` has how long the ladder's rungs take.
+    """
+    shorten_ladder(monkeypatch)
     store, pipe = f"sqlite:{tmp_path / 'runs.db'}", tmp_path / "pipe"
     stubborn = reference(f"stubborn:{agent}")
     with fifo(pipe) as told:
@@ -225,12 +231,11 @@ async def test_who_does_not_stop_is_ended(agent: str, tmp_path: Path) -> None:
             options = {"fifo": str(pipe)}
             run = await driver.start(stubborn, "go", session_id="r", options=options)
             told.until("blocked")
-            began = time.monotonic()
             await run.cancel()
             result = await run.result()
-            assert time.monotonic() - began < 13.0
     assert result.stop_reason == "aborted", result
     assert "it was cancelled (user) and did not stop" in str(result.diagnostic)
+    assert ("(SIGKILL" in str(result.diagnostic)) == (agent == "blocks"), "no rung less"
     assert reasons(run) == [{"kind": "interrupted"}]
     async with driving(["again"], store=store) as driver:
         run = await driver.resume("r", "go", agent=AGENT)
@@ -241,14 +246,21 @@ async def test_a_worker_whose_loop_does_not_turn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is noticed by its silence, and what it printed says where it was."""
-    monkeypatch.setattr(watch, "SUSPECTED", 0.5)
+    blocked = threading.Event()
+
+    def is_dumped(hub: HubLoop) -> bool:
+        return "in block" in hub._run.printed_by("w0")
+
+    silent(monkeypatch, "/", lambda _: blocked.is_set(), is_dumped)
+    shorten_ladder(monkeypatch)
     pipe = tmp_path / "pipe"
     with fifo(pipe) as told:
-        async with driving([], Limits(silence=2.3)) as driver:
+        async with driving([]) as driver:
             run = await driver.start(
                 reference("stubborn:blocks"), "go", options={"fifo": str(pipe)}
             )
             told.until("blocked")
+            blocked.set()
             result = await run.result()
             await run.close()
     assert result.stop_reason == "error"
@@ -257,12 +269,13 @@ async def test_a_worker_whose_loop_does_not_turn(
     assert reasons(run) == [{"kind": "interrupted"}]
 
 
-async def test_leaving_a_driver_with_one_that_does_not_stop() -> None:
-    began = time.monotonic()
+async def test_leaving_a_driver_with_one_that_does_not_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shorten_ladder(monkeypatch)
     async with driving([]) as driver:
         run = await driver.start(reference("stubborn:does_not_heed"), "go")
         await seen(run, "user/message")
-    assert time.monotonic() - began < 20.0
     assert reasons(run) == [{"kind": "interrupted"}]
 
 

@@ -7,7 +7,6 @@ processes are in ``tests/launchers``; here it is what a user gets.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
-from nestling.driver import Driver, Limits, TemplateLauncher, ladder, watch
+from nestling.driver import Driver, Limits, TemplateLauncher
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.instructions import Durable, HubEvent
 from nestling.driver.processes_io import process_of
@@ -27,9 +26,15 @@ from nestling.harness import Answer, ScriptedModel
 from nestling.session.invariants import log_findings
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.wire.messages import Bye, Events, Hello, Result, Stream, ToHub, Tool
-from support.killed_drivers import delegation, mortal
 from support.launchers import LAUNCHERS
-from support.live import SECONDS, called, calling, launcher_named, reference
+from support.live import (
+    SECONDS,
+    called,
+    calling,
+    launcher_named,
+    reference,
+    shorten_ladder,
+)
 from support.processes import (
     fifo,
     have_ended,
@@ -38,7 +43,7 @@ from support.processes import (
     pidfds,
     wait_stopped,
 )
-from support.runs import on_each_message, on_each_start
+from support.runs import on_each_message, on_each_start, silent
 
 AGENT = reference("nasty:agent")
 CHILD = "/t1s1b0"
@@ -269,17 +274,18 @@ async def test_a_worker_that_is_stopped_for_too_long(
     launcher: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is suspected, and ended though it heeds nothing that can be refused."""
-    monkeypatch.setattr(watch, "SUSPECTED", 0.5)
-    rungs = tuple(rung._replace(seconds=0.3) for rung in ladder.RUNGS[:-1])
-    monkeypatch.setattr(ladder, "RUNGS", (*rungs, ladder.RUNGS[-1]))
+    stopped = threading.Event()
+    silent(monkeypatch, CHILD, lambda _: stopped.is_set(), lambda _: True)
+    shorten_ladder(monkeypatch)
     known = pids(monkeypatch)
 
     async def strike(run: StartedRun) -> None:
         await until(run, "assistant/chunk", 3)
         stop(known["w1"])
+        stopped.set()
 
     model = family(Answer("one two three").hangs(after=3))
-    check_lost(await ran(launcher, model, Limits(silence=3.0), strike), "wedged: ")
+    check_lost(await ran(launcher, model, at=strike), "wedged: ")
 
 
 async def test_a_worker_that_is_stopped_for_a_while(
@@ -300,51 +306,22 @@ async def test_a_worker_that_is_stopped_for_a_while(
     check_logs(run)
 
 
-def test_a_driver_that_is_stopped_suspects_nobody(
-    launcher: str, tmp_path: Path, box: Path
-) -> None:
-    """Longer than anybody may be silent: those who waited for it are not to blame."""
-    go = "\n".join(delegation("subagent", f"hang {each}") for each in "ab")
-    family = reference("family:parent")
-    with (
-        mortal(f"jsonl:{tmp_path}", family, go, more=(launcher, "2.5")) as (
-            driver,
-            told,
-        ),
-        pidfds(driver.pid) as fds,
-    ):
-        workers, missing = [], {"hangs hang a", "hangs hang b"}
-        while missing:
-            line = told.next()
-            missing.discard(line)
-            if line.startswith("worker "):
-                workers.append(int(line.removeprefix("worker ")))
-        assert len(workers) == 3
-        with pidfds(*workers) as theirs:
-            stop(driver.pid)
-            assert not have_ended(fds, 3.5), "it is stopped"
-            driver.send_signal(signal.SIGCONT)
-            # Long enough for the bound to pass once more, were they silent.
-            assert not have_ended(fds, 3.3)
-            assert [fd for fd in theirs if have_ended([fd], 0.0)] == []
-            driver.kill()
-            assert have_ended([*fds, *theirs], 2.0)
-    for left in box.glob("nestling-*"):
-        shutil.rmtree(left)
-
-
 # --- what tools leave ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["well", "by a cancel", "by SIGKILL"])
+@pytest.mark.parametrize("tool", ["daemonises", "vanishes"])
 async def test_what_a_tool_has_made_a_daemon_of(
-    launcher: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: str, tool: str, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another session, deaf to SIGTERM, holding stdout: it ends with its worker."""
+    """It ends with its worker, in whatever session.
+
+    One is deaf to SIGTERM and holds stdout, one has neither environment nor output.
+    """
     known = pids(monkeypatch)
     arguments = dumps({"fifo": str(tmp_path / "pipe")}).decode()
     answer = Answer("one two") if end == "well" else Answer("one two").hangs(after=2)
-    model = family(calling(called("daemonises", arguments)), answer)
+    model = family(calling(called(tool, arguments)), answer)
     with fifo(tmp_path / "pipe") as told:
         left: list[int] = []
 

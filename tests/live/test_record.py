@@ -193,17 +193,29 @@ def test_an_agent_for_a_recording_without_a_configuration(
         (None, "found no scenario.toml"),
         ("agent = ", "scenario.toml: "),
         ("\x00", "scenario.toml: "),
-        ('agent = "a.py:b"', "missing required field `prompts`"),
-        ('prompts = ["a"]', "missing required field `agent`"),
-        ('agent = "a.py:b"\nprompts = []', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = "go"', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nx = 1', "unknown field `x`"),
-        ('agent = 5\nprompts = ["a"]', "`$.agent`"),
+        ('agent = "a.py:b"', "found no prompts and no steps, expected what"),
+        ('prompts = ["a"]', "found no agent, expected an agent reference, module:name"),
+        ('agent = "a.py:b"\nprompts = []', "found no prompts and no steps"),
+        (
+            'agent = "a.py:b"\nprompts = "go"',
+            'prompts: found "go", expected a list of texts',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nx = 1',
+            "found an unknown key x, expected one of agent, prompts",
+        ),
+        ('agent = 5\nprompts = ["a"]', "agent: found 5, expected an agent reference"),
         ('agent = "a"\nprompts = ["a"]', "has no colon"),
         ('agent = "a.py:b"\nprompts = ["a"]', "found no provider"),
         ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "has no colon"),
-        ('agent = "a.py:b"\nprompts = ["a"]\ntools = "none"', "`$.tools`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"', "`$.name`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\ntools = "none"',
+            'tools: found "none", expected "recorded" or "live"',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"',
+            'name: found "a/b", expected a text of letters, digits',
+        ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
         ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
@@ -272,6 +284,11 @@ def test_a_provider_that_is_none(recorded: Folder, provider: str, told: str) -> 
         ({"agent": "agent.py:fails"}, "recording-failed", "ValueError: so"),
         ({"agent": "agent.py:dies"}, "worker-lost", "exit code 5"),
         ({"agent": "agent.py:missing"}, "worker-lost", "has no attribute 'missing'"),
+        (
+            {"agent": "agent.py:missing", "deaths": "recorded"},
+            "worker-lost",
+            "has no attribute 'missing'",
+        ),
         ({"agent": "missing.py:x"}, "worker-lost", "missing.py does not exist"),
     ],
 )
@@ -290,6 +307,20 @@ def test_a_recording_that_fails(
     assert any(told in problem["message"] for problem in result.json["problems"])
     assert text.out.endswith("failed: nothing was written\n")
     assert recorded.logs() == before
+
+
+def test_a_death_that_is_to_be_recorded(recorded: Folder) -> None:
+    deadly: dict[str, Any] = {"agent": "agent.py:dies_late", "prompts": ["Go."]}
+    recorded.configure(**deadly)
+    assert "worker-lost" in recorded.record().out
+    recorded.configure(**deadly, deaths="recorded")
+    assert recorded.record().exit_code == 0
+    assert '"interrupted"' in (recorded.path / "session.jsonl").read_text()
+    for more in ((), ("--agent", "tape")):
+        result = recorded.replay("--json", *more)
+        assert (result.exit_code, result.json["problems"]) == (0, [])
+    recorded.configure()
+    assert recorded.record().exit_code == 0
 
 
 def test_a_recording_that_does_not_move(recorded: Folder) -> None:

@@ -91,8 +91,11 @@ async def test_a_tool_that_a_worker_died_in_is_not_run_again(
     whole = await stopped(
         "stopped:lead", answers(*calls), Plan(serves=True), marks, launcher
     )
-    plan = Plan({"/": kill(whole.after("tool/result"))})
+    stops = {"/": kill(whole.after("tool/result"))}
+    # Its first result is what ends the worker, and must not come before both tools run.
+    plan = Plan(stops, options={"after": "hangs"})
     run = await stopped("stopped:lead", answers(*calls), plan, marks, launcher)
+    run = run._replace(told={})
     assert run.ran() == ["hangs", "quick"]
     results = [e.data.get("error") for e in run.events() if e.type == "tool/result"]
     assert [None if e is None else e["code"] for e in results] == [
@@ -104,6 +107,24 @@ async def test_a_tool_that_a_worker_died_in_is_not_run_again(
         cast = run.cast(runs_tools=runs_tools)
         await check_processes(scenario, launcher, cast)
         assert run.ran() == ran
+
+
+async def test_a_worker_kills_itself_after_a_call(
+    marks: Path, launcher: Launcher
+) -> None:
+    """What was heard of it is heard again, though its code does not wait for that."""
+    model = ["Said.", "again"]
+    whole = await stopped(
+        "stopped:lead", ScriptedModel(model), Plan(), marks, launcher, ["go"]
+    )
+    length = whole.after("assistant/message") - 1
+    plan = Plan({"/": kill(length)})
+    run = await stopped(
+        "stopped:kills_itself", ScriptedModel(model), plan, marks, launcher, ["go"]
+    )
+    assert run.kinds()[-3:] == ["request/header", "step/end", "turn/end"]
+    assert run.events()[-3].seq == length - 1
+    await check(run, launcher)
 
 
 async def test_a_worker_dies_again_and_again(marks: Path, launcher: Launcher) -> None:

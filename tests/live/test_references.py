@@ -183,8 +183,9 @@ async def test_the_bound_of_a_start_holds_while_a_template_warms(
 ) -> None:
     """The template would be waited for longer than the worker may take."""
     path = module(tmp_path, "import signal\nsignal.pause()")
-    with anyio.fail_after(6):
-        driver = Driver(limits=Limits(start_timeout=0.5))
+    starts = TemplateLauncher(bounds=TemplateBounds(warm=2 * SECONDS))
+    with anyio.fail_after(SECONDS):
+        driver = Driver(launcher=starts, limits=Limits(start_timeout=0.5))
         async with driver:
             run = await driver.start(f"{path}:root", "go")
             result = await run.result()

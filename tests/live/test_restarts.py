@@ -6,10 +6,15 @@ import anyio
 import pytest
 
 from nestling.driver import Driver, Limits
+from nestling.driver.director import Prompt
 from nestling.driver.started_run_io import RunResult, StartedRun
 from nestling.harness import ScriptedModel
-from support.live import SECONDS, reference, text_of, warm
+from nestling.harness.harvest import harvest, read_harvest
+from nestling.harness.replay_director import Cast
+from support.launchers import LAUNCHERS
+from support.live import SECONDS, launcher_named, reference, text_of, warm
 from support.processes import needs_linux
+from support.stopped import check_processes
 
 pytestmark = needs_linux
 
@@ -70,6 +75,21 @@ async def test_a_child() -> None:
     said = [e.data for e in run.logs["/"].events if e.type == "user/message"]
     assert text_of(said[-1]["content"]) == "completed: done"
     assert run.losses == []
+
+
+REPLAYED = [("dies", 1), ("dies", 2), ("has_dying_child", 2)]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(("agent", "times"), REPLAYED)
+async def test_a_replay_of_restarts(agent: str, times: int, launcher: str) -> None:
+    """As a tape, and with the agent: it is told again what it was told again then."""
+    run, _ = await ran(agent, times, Limits(restarts=2))
+    scenario = read_harvest("run", harvest(run.logs))
+    prompt: Prompt = [{"type": "text", "text": "work"}]
+    played = Cast(reference(f"stubborn:{agent}"), (prompt,), {"times": times})
+    for cast in (None, played):
+        await check_processes(scenario, launcher_named(launcher), cast)
 
 
 def test_how_often_makes_sense() -> None:

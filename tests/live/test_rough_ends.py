@@ -95,6 +95,52 @@ async def test_an_agent_that_leaves_a_task_behind(tmp_path: Path) -> None:
     assert len(model.requests) == 1
 
 
+async def says_no_reason(request: Request) -> AsyncIterator[JsonObject]:
+    yield {"type": "finish", "reason": {"kind": "error"}}
+
+
+async def test_a_failure_without_a_reason(tmp_path: Path) -> None:
+    assert await ran(tmp_path, AGENT, says_no_reason) == ("error", "", "it failed")
+
+
+class Full:
+    """A stream on a disk that is full."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+    def flush(self) -> None:
+        """Have nothing to flush."""
+
+
+async def test_a_provider_whose_traceback_nobody_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call fails for the reason that it has, and the driver goes on."""
+    monkeypatch.setattr(sys, "stderr", Full())
+    why = "PROVIDER_ERROR: the provider raised BaseException: so"
+    assert await ran(tmp_path, AGENT, ends_basely) == ("error", "", why)
+
+
+SILENT = """
+import os
+from nestling.worker import Agent, tool
+@tool
+def closes() -> str:
+    '''Close the standard streams, and fail.'''
+    os.closerange(0, 3)
+    raise ValueError("so")
+root = Agent("m/one", tools=[closes])
+"""
+
+
+async def test_a_tool_that_closes_the_standard_streams(tmp_path: Path) -> None:
+    model = ScriptedModel([Answer("", calls=[tool_call("closes", {})]), "done"])
+    assert await ran(tmp_path, SILENT, model) == ("completed", "done", "")
+    result = model.requests[1].messages[-1]["content"][0]
+    assert result["content"][0]["text"] == "Error: ValueError: so"
+
+
 MUCH = """
 from nestling.worker import Agent, tool
 @tool

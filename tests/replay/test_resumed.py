@@ -372,10 +372,13 @@ def test_a_child_that_went_on_after_its_parent_had_heard_of_it_is_refused() -> N
     (child,) = delegating(root, spawn_call("a", "One."))
     root.returns(finished(child))
     root.end()
+    assert hindrances(scenario_of(Tree(root))) == []
+    last = len(child.log.events) - 1
     goes_on(child, "More.")
     (problem,) = hindrances(scenario_of(Tree(root)))
     assert (problem.kind, problem.path) == ("not-supported", "/t1s1b0")
-    assert "it went on by itself after that" in problem.message
+    assert "it went on by itself after that: somebody resumed it" in problem.message
+    assert problem.message.endswith(f"a copy whose child ends with event {last}")
 
 
 def test_a_child_of_several_turns_is_told_of_in_the_end() -> None:

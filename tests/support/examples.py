@@ -16,7 +16,15 @@ from nestling.session.jsontext import JsonObject
 
 FOLDER: Final = Path(__file__).parents[2] / "examples"
 
-EXAMPLES: Final = ("deep", "fan-out", "first-turn-fork", "mixed", "retry", "twins")
+EXAMPLES: Final = (
+    "crash",
+    "deep",
+    "fan-out",
+    "first-turn-fork",
+    "mixed",
+    "retry",
+    "twins",
+)
 
 SOURCES: Final = ("agent.py", "model.py", "scenario.toml")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,6 +100,28 @@ class Bench:
         """The templates behind it."""
         assert isinstance(self.starter, _TemplateStarter)
         return self.starter._pool
+
+    @contextmanager
+    def impatient(self, **bounds: Any) -> Iterator[None]:
+        """Have templates be waited for no longer than so meanwhile.
+
+        What must not be late is asked for outside.
+        """
+        before = self.pool.bounds
+        self.pool.bounds = before._replace(**bounds)
+        try:
+            yield
+        finally:
+            self.pool.bounds = before
+
+    def is_over_warming(self) -> None:
+        """Have the time pass that the current template has to get ready."""
+        assert isinstance(self.starter, _TemplateStarter)
+        current = self.pool._current
+        assert current is not None
+        port = self.starter._ports[current]
+        port._timer.cancel()
+        port._not_warm()
 
     @property
     def template(self) -> int:

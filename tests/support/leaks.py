@@ -22,9 +22,9 @@ from typing import Final
 
 import pytest
 
-from nestling.driver.processes_io import Process
+from nestling.driver.processes_io import Process, pids, process_of
 from nestling.harness.leaks_io import (
-    all_processes,
+    SPARE_NAMES,
     ended,
     is_below,
     removed,
@@ -45,7 +45,7 @@ def new_box() -> Path:
 @contextmanager
 def no_leaks(box: Path) -> Iterator[None]:
     """Fail the test if the body left something; end and remove what it left."""
-    strangers = all_processes()
+    strangers = frozenset(_pids())
     descriptors = _descriptors()
     yield
     left = [*_processes_left(box, strangers), *threads_left()]
@@ -58,16 +58,17 @@ def no_leaks(box: Path) -> Iterator[None]:
 # --- processes -----------------------------------------------------------------
 
 
-def processes_of(
-    box: Path, strangers: AbstractSet[Process] = frozenset()
-) -> list[Process]:
+def processes_of(box: Path, strangers: AbstractSet[int] = frozenset()) -> list[Process]:
     """Return our processes, this one left out.
 
     Args:
         box: the box of the test run.
-        strangers: processes that are known not to be ours.
+        strangers: the numbers of processes that are known not to be ours. Looking each
+            of them up would cost more than most tests; none is given away again before
+            all others have been.
     """
-    found = all_processes() - strangers
+    others = (process_of(pid) for pid in _pids() if pid not in strangers)
+    found = {process for process in others if process is not None}
     ours = {os.getpid()}
     is_growing = True
     while is_growing:
@@ -82,18 +83,21 @@ def processes_of(
     ]
 
 
-def _processes_left(box: Path, strangers: AbstractSet[Process]) -> Iterator[str]:
-    parents = {process.pid for process in strangers}
+def _processes_left(box: Path, strangers: AbstractSet[int]) -> Iterator[str]:
     yield from ended(
         [
             process
             for process in processes_of(box, strangers)
             # It may be the next spare of a template that is not the test's.
-            if not (process.parent in parents and is_spare(process.pid))
+            if not (process.parent in strangers and is_spare(process.pid))
             # What a driver that was killed has left ends by itself, within its bound.
             and (is_below(process) or not _ends(process.pid))
         ]
     )
+
+
+def _pids() -> list[int]:
+    return pids() if LINUX else []
 
 
 def _ends(pid: int) -> bool:
@@ -114,7 +118,7 @@ def is_spare(pid: int) -> bool:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return True  # it is gone
-    return name in ("nestling:spare", "nestling:template"[:15])
+    return name in SPARE_NAMES
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import anyio
+import pytest
 
 from nestling.driver import (
     Driver,
@@ -16,6 +17,7 @@ from nestling.driver import (
     Provider,
     RunResult,
     TemplateLauncher,
+    ladder,
 )
 from nestling.driver.hub_io import RunEnd
 from nestling.driver.launcher_io import Launcher
@@ -48,6 +50,15 @@ def warm() -> TemplateLauncher:
 def launcher_named(name: str) -> Launcher:
     """Return a launcher, ``exec`` or ``template``."""
     return ExecLauncher() if name == "exec" else warm()
+
+
+def shorten_ladder(patch: pytest.MonkeyPatch) -> None:
+    """Have those climb the ladder quickly who heed nothing that can be refused.
+
+    The last rung keeps its time: what was killed has to be gone before that is over.
+    """
+    rungs = tuple(rung._replace(seconds=0.3) for rung in ladder.RUNGS[:-1])
+    patch.setattr(ladder, "RUNGS", (*rungs, ladder.RUNGS[-1]))
 
 
 def called(name: str, arguments: str = "{}", call_id: str = "c1") -> JsonObject:

@@ -1,8 +1,8 @@
 """A program that runs a tree until somebody kills it; see ``tests/live/test_resume.py``.
 
 ``python -m support.mortal_driver STORE AGENT PROMPTS [LAUNCHER SILENCE]``, the prompts
-as a JSON list, the silence in seconds after which it suspects a worker, and ends it half
-a second later. It prints what happens: ``stored ID TYPE`` with the last event of each
+as a JSON list, the silence in seconds after which it suspects a worker, and ends it two
+seconds later. It prints what happens: ``stored ID TYPE`` with the last event of each
 batch that is durable, ``hangs SAID``, ``done``; and, where it was told a launcher,
 ``worker PID``.
 """
@@ -104,7 +104,7 @@ async def main(
 if __name__ == "__main__":
     told = sys.argv[4:]
     if told:
-        watch.SUSPECTED = 0.5  # type: ignore[misc]
+        watch.SUSPECTED = 2.0  # type: ignore[misc]
         Workers._started = _told_start  # type: ignore[method-assign]
     anyio.run(
         main,

@@ -44,6 +44,11 @@ async def fails(turn):
 async def dies(turn):
     import os
     os._exit(5)
+
+
+async def dies_late(turn):
+    await turn.stream(model="m/root")
+    await dies(turn)
 '''
 
 MODEL: Final = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +23,9 @@ from support.scenarios import composed
 
 OnMessage: TypeAlias = Callable[[str, int, ToHub], None]
 """Called with a launch, its pid and what it said, before the hub hears of it."""
+
+Leap: TypeAlias = tuple[float, Callable[[HubLoop], bool]]
+"""So many seconds, once something is so of a hub."""
 
 
 def loaded(folder: Path, name: str) -> Scenario:
@@ -73,3 +77,58 @@ def on_each_start(patch: pytest.MonkeyPatch, act: Callable[[str, int], object]) 
         act(launch, process.pid)
 
     patch.setattr(Workers, "_started", spied)
+
+
+def leaps(patch: pytest.MonkeyPatch, *leaps: Leap) -> None:
+    """Put a hub's clock forward, one time after the other, as if that time had passed.
+
+    Each time at the first look at the clock after something is so. So nobody waits for
+    a bound to pass, and none passes before there is what it is about, however slow the
+    machine is.
+    """
+    tick, left = HubLoop._tick, deque(leaps)
+
+    def ticked(self: HubLoop) -> None:
+        if left and left[0][1](self):
+            seconds, _ = left.popleft()
+            self._started -= seconds
+            self._last_progress -= seconds
+            self._lost -= seconds
+        tick(self)
+
+    patch.setattr(HubLoop, "_tick", ticked)
+
+
+def silent(
+    patch: pytest.MonkeyPatch, path: str, *whens: Callable[[HubLoop], bool]
+) -> None:
+    """Have a session's worker be silent for 11 s more, one time after the other.
+
+    Each time at the first look at the clock after something is so; who is silent for
+    ten seconds is suspected, who is so for twenty is ended.
+    """
+    tick, left = HubLoop._tick, deque(whens)
+
+    def ticked(self: HubLoop) -> None:
+        if left and left[0](self):
+            left.popleft()
+            for session in self._hub.tree:
+                session.last_heard -= 11.0 if session.path == path else 0.0
+        tick(self)
+
+    patch.setattr(HubLoop, "_tick", ticked)
+
+
+def is_logged(path: str, length: int) -> Callable[[HubLoop], bool]:
+    """Return what tells of a hub whether the log of a session is so long."""
+
+    def is_so(hub: HubLoop) -> bool:
+        found = [len(each.log) for each in hub._hub.tree if each.path == path]
+        return found == [length]
+
+    return is_so
+
+
+def is_started(launch: str) -> Callable[[HubLoop], bool]:
+    """Return what tells of a hub whether a worker's process is there."""
+    return lambda hub: launch in hub._workers._running

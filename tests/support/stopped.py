@@ -204,7 +204,7 @@ async def check_processes(
 ) -> None:
     """It replays across processes."""
     with anyio.fail_after(SECONDS):
-        report = await replay(scenario, Bounds(stall=5.0), launcher, cast=cast)
+        report = await replay(scenario, Bounds(stall=15.0), launcher, cast=cast)
     assert list(report.problems) == [], report.problems
     live = {path: contents(log.events) for path, log in report.logs.items()}
     assert live == recorded_contents(scenario)

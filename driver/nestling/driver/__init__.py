@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nestling.session.errors import ProviderError as ProviderError
     from nestling.session.request import Provider as Provider
     from nestling.session.request import Request as Request
+    from nestling.session.store_io import SessionStore as SessionStore
+    from nestling.session.store_io import open_store as open_store
 
 _HOMES = {
     "Bounds": "driver.hub_io",
@@ -39,10 +41,12 @@ _HOMES = {
     "ProviderError": "session.errors",
     "Request": "session.request",
     "RunResult": "driver.started_run_io",
+    "SessionStore": "session.store_io",
     "StartedRun": "driver.started_run_io",
     "SyncDriver": "driver.sync_driver_io",
     "SyncRun": "driver.sync_driver_io",
     "TemplateLauncher": "driver.template_launcher_io",
+    "open_store": "session.store_io",
 }
 
 __all__ = [
@@ -57,10 +61,12 @@ __all__ = [
     "ProviderError",
     "Request",
     "RunResult",
+    "SessionStore",
     "StartedRun",
     "SyncDriver",
     "SyncRun",
     "TemplateLauncher",
+    "open_store",
 ]
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from nestling.driver.processes_io import IS_LINUX
-from nestling.driver.traces_io import Trace, end_bearers, owner_mark
+from nestling.driver.traces_io import Trace, end_bearers, owner_mark, set_mark
 
 NAME: Final = "NESTLING_GUARDIAN"
 """The variable in a guardian's environment that tells whose it is."""
@@ -80,6 +80,7 @@ class Guardian:
                 pass_fds=(reading,),
                 start_new_session=True,
             )
+            set_mark(self._process.pid, None)  # as in its environment
         finally:
             os.close(reading)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from nestling.driver.director import Prompt
+import msgspec
+
+from nestling.driver.director import Pace, Prompt
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header
@@ -85,6 +87,19 @@ class ProviderEnded(NamedTuple):
     failure: JsonObject | None
 
 
+class Fed(NamedTuple):
+    """So many chunks of a paced answer may be served; one more, and its end may.
+
+    Attributes:
+        gate: it is held there by a gate.
+    """
+
+    sid: int
+    call: int
+    released: int
+    gate: bool = False
+
+
 class Prompted(NamedTuple):
     """The user says something more to the root session."""
 
@@ -141,6 +156,7 @@ HubEvent: TypeAlias = (
     | Exited
     | Provided
     | ProviderEnded
+    | Fed
     | Prompted
     | Released
     | CancelTurn
@@ -223,31 +239,48 @@ class Dismiss(NamedTuple):
     call: int
 
 
-class Kill(NamedTuple):
+class Feed(NamedTuple):
+    """Say, in time, how much of a session's answer may be served.
+
+    Attributes:
+        length: how many chunks the answer has.
+    """
+
+    sid: int
+    path: str
+    call: int
+    length: int
+    pace: Pace
+
+
+# Not tuples, of which two with the same launch would be equal.
+
+
+class Kill(msgspec.Struct, frozen=True):
     """End a worker's process and its group now."""
 
     launch: str
 
 
-class HangUp(NamedTuple):
+class HangUp(msgspec.Struct, frozen=True):
     """End a worker's input: it is to end by itself, at once."""
 
     launch: str
 
 
-class Terminate(NamedTuple):
+class Terminate(msgspec.Struct, frozen=True):
     """Ask a worker's process and its group to end (SIGTERM)."""
 
     launch: str
 
 
-class Abandon(NamedTuple):
+class Abandon(msgspec.Struct, frozen=True):
     """Wait no longer for a worker's process, which cannot be ended."""
 
     launch: str
 
 
-class Dump(NamedTuple):
+class Dump(msgspec.Struct, frozen=True):
     """Have a worker write into its log where its threads are."""
 
     launch: str
@@ -273,6 +306,7 @@ Instruction: TypeAlias = (
     | Ask
     | Allow
     | Dismiss
+    | Feed
     | HangUp
     | Terminate
     | Kill

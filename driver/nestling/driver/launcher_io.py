@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from nestling.driver.exec_process_io import ExecProcess
 from nestling.driver.exits import Exit
 from nestling.driver.guardian_io import GUARDIAN
-from nestling.driver.traces_io import MARK, Trace, new_mark
+from nestling.driver.traces_io import MARK, Trace, new_mark, set_mark
 from nestling.session.errors import LaunchError
-from nestling.wire.launch import LaunchSpec, encode_launch
+from nestling.wire.launch import OFFLINE, LaunchSpec, encode_launch
 
 WORKER: Final = "nestling.worker"
 """What a worker runs as its program."""
@@ -181,11 +181,17 @@ class Launcher(Protocol):
         ...
 
 
-def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def worker_environment(
+    environment: Mapping[str, str], *, is_offline: bool = False
+) -> dict[str, str]:
     """Return what a worker's environment holds of the driver's: no keys, no tokens.
 
     The module path is passed on, so that a worker finds what the driver finds, and
     the hash seed is fixed, so that the order of sets is the same in every run.
+
+    Args:
+        environment: the driver's.
+        is_offline: whether the worker is kept off the network.
     """
     kept = {
         name: value
@@ -195,6 +201,8 @@ def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
     paths = [os.path.abspath(path) for path in sys.path if path]
     kept["PYTHONPATH"] = os.pathsep.join(paths)
     kept["PYTHONHASHSEED"] = "0"
+    if is_offline:
+        kept[OFFLINE] = "1"
     return kept
 
 
@@ -203,13 +211,16 @@ class ExecLauncher:
 
     name = "exec"
 
-    def __init__(self, entry: str = WORKER) -> None:
+    def __init__(self, entry: str = WORKER, *, is_offline: bool = False) -> None:
         """Prepare to start workers.
 
         Args:
             entry: the module that a worker runs as its program.
+            is_offline: whether workers are kept off the network, as far as Python
+                sees it (``nestling.worker.network_io``).
         """
         self._entry = entry
+        self._is_offline = is_offline
 
     def connect(self) -> Starter:
         """Begin to work for a hub (see ``Launcher``)."""
@@ -226,7 +237,9 @@ class ExecLauncher:
             LaunchError: if it cannot be started; nothing is left behind.
         """
         spec = encode_launch(request.spec)
-        trace = Trace(new_mark(), (str(request.log),))
+        environment = worker_environment(os.environ, is_offline=self._is_offline)
+        mark = new_mark()
+        trace = Trace(str(mark), (str(request.log),))
         try:
             # The worker reads its spec from the pipe and keeps it: the write end,
             # which only the driver has, is its lifeline.
@@ -242,7 +255,7 @@ class ExecLauncher:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=request.directory,
-                    env={**worker_environment(os.environ), MARK: trace.mark},
+                    env={**environment, MARK: trace.mark},
                     pass_fds=(read_end,),
                     start_new_session=True,
                 )
@@ -251,6 +264,8 @@ class ExecLauncher:
             raise LaunchError(f"cannot start a worker: {error}") from None
         finally:
             os.close(read_end)
+        # It runs no code of an agent before this thread, the hub's, has welcomed it.
+        set_mark(process.pid, mark)
         return ExecProcess(process, write_end, trace, reason)
 
 

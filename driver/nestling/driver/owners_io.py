@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from nestling.driver.processes_io import process_of
+from nestling.driver.removal_io import remove_folder
 from nestling.driver.traces_io import Trace, end_bearers, owner_mark
 
 PREFIX: Final = "nestling-"
@@ -198,11 +198,12 @@ def remove(path: Path) -> None:
     Raises:
         OSError: if something of it is left.
     """
-    for entry in path.iterdir():
+    path.chmod(0o700)
+    for entry in list(path.iterdir()):
         if entry.name == OWNER:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
+            remove_folder(entry)
         else:
             entry.unlink()
     with suppress(FileNotFoundError):

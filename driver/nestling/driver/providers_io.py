@@ -7,7 +7,6 @@ the worker has room for by so many chunks as the hub allows, then it waits.
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, TypeAlias
@@ -26,6 +25,7 @@ from nestling.driver.instructions import (
 from nestling.session.errors import JsonDomainError, ProviderError, described
 from nestling.session.jsontext import JsonObject, check, copied
 from nestling.session.request import Provider
+from nestling.session.tracebacks_io import print_traceback
 
 PROVIDER_ERROR: Final = "PROVIDER_ERROR"
 """The code of a call whose provider raised something else than ``ProviderError``."""
@@ -192,6 +192,6 @@ def _told(error: ProviderError) -> JsonObject:
 
 
 def _raised(error: BaseException) -> JsonObject:
-    traceback.print_exception(error)
+    print_traceback(error)
     text = f"the provider raised {described(error)}"
     return dict(ProviderError(text, PROVIDER_ERROR).failure())

@@ -7,8 +7,9 @@ driver was killed, by the next one that makes a run directory here.
 from __future__ import annotations
 
 import os
-import shutil
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,31 +67,20 @@ class RunDirectory:
 
     def printed_by(self, launch: str) -> str:
         """Return what a worker printed, the end of it if that is much."""
-        try:
-            with self.log_of(launch).open("rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - _PRINTED_BYTES))
-                return log.read().decode("utf-8", "backslashreplace")
-        except OSError:
-            return ""  # it never got as far as to have a log
+        return _end_of(self.log_of(launch), _PRINTED_BYTES)
 
     def tail_of(self, launch: str) -> str:
         """Return the end of what a worker printed, on one line."""
-        try:
-            with self.log_of(launch).open("rb") as log:
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - _TAIL_BYTES))
-                text = log.read().decode("utf-8", "backslashreplace")
-        except OSError:
-            return ""  # it never got as far as to have a log
+        text = _end_of(self.log_of(launch), _TAIL_BYTES)
         return " | ".join(line.strip() for line in text.splitlines() if line.strip())
 
     def remove(self) -> None:
-        """Remove the directory with everything in it."""
-        try:
+        """Remove the directory with everything in it.
+
+        What cannot be removed is left to the next run, with the name of its owner.
+        """
+        with suppress(OSError):
             remove(self.path)
-        except OSError:
-            shutil.rmtree(self.path, ignore_errors=True)
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
@@ -122,6 +112,24 @@ def new_directory() -> Path:
         made.rmdir()
         tried.append(f"{base}: {problem}")
     raise LaunchError(f"no place for a run directory ({'; '.join(tried)})")
+
+
+def _end_of(log: Path, size: int) -> str:
+    """Return so many bytes of the end of a log, as text; nothing if it is none.
+
+    A tool may put something else in its place: a pipe that nobody writes to, which
+    would hold up whoever opens it, or a link to what is not the worker's to show.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(log, "rb", opener=lambda path, _: os.open(path, flags)) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                return ""
+            file.seek(max(0, found.st_size - size))
+            return file.read(size).decode("utf-8", "backslashreplace")
+    except OSError:
+        return ""  # the worker never got as far as to have one
 
 
 def _temporary() -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from nestling.driver.traces_io import MARK, new_mark
+from nestling.driver.traces_io import MARK, new_mark, set_mark
 from nestling.session.errors import WireError
 from nestling.wire.fork import (
     PACKET_CAP,
@@ -57,7 +57,8 @@ class Template:
             OSError: if there is no room for a process or a descriptor.
             WireError: if the modules have names that cannot be told.
         """
-        self.mark = new_mark()
+        mark = new_mark()
+        self.mark = str(mark)
         self.is_ready = self.has_forked = False
         self._holds = 1
         self._lock = threading.Lock()
@@ -73,6 +74,7 @@ class Template:
             self._log.close()
             raise
         self.pid = self._process.pid
+        set_mark(self.pid, mark)
         self._tell(warm)
 
     def _started(

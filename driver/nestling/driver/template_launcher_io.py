@@ -37,7 +37,9 @@ from nestling.driver.template_port_io import Launching, Port
 DEFAULT_BOUNDS: Final = TemplateBounds()
 
 
-def launcher_of(name: LauncherName, modules: Sequence[str] = ()) -> Launcher:
+def launcher_of(
+    name: LauncherName, modules: Sequence[str] = (), *, is_offline: bool = False
+) -> Launcher:
     """Return a launcher by its name.
 
     Args:
@@ -45,11 +47,12 @@ def launcher_of(name: LauncherName, modules: Sequence[str] = ()) -> Launcher:
             ``exec`` elsewhere. A template that was asked for by its name and cannot
             be had is made up for by fresh interpreters, with that for a reason.
         modules: the agent modules that workers will need (see ``TemplateLauncher``).
+        is_offline: whether workers are kept off the network.
     """
     is_without = name is LauncherName.AUTO and why_no_template() is not None
     if is_without or name is LauncherName.EXEC:
-        return ExecLauncher()
-    return TemplateLauncher(modules)
+        return ExecLauncher(is_offline=is_offline)
+    return TemplateLauncher(modules, is_offline=is_offline)
 
 
 def why_no_template() -> str | None:
@@ -81,6 +84,8 @@ class TemplateLauncher:
         modules: Sequence[str] = (),
         entry: str = WORKER,
         bounds: TemplateBounds = DEFAULT_BOUNDS,
+        *,
+        is_offline: bool = False,
     ) -> None:
         """Prepare to start workers.
 
@@ -90,10 +95,13 @@ class TemplateLauncher:
                 first asked for, which takes a new template.
             entry: the module that a worker runs as its program.
             bounds: how long a template may take.
+            is_offline: whether workers, and the imports of agent modules, are kept off
+                the network, as far as Python sees it.
         """
         self._modules = tuple(modules)
         self._entry = entry
         self._bounds = bounds
+        self._is_offline = is_offline
         self._held: list[TemplatePool] = []
 
     def __enter__(self) -> Self:
@@ -111,13 +119,14 @@ class TemplateLauncher:
         release(self._held.pop())
 
     def _acquired(self) -> TemplatePool:
-        environment = worker_environment(os.environ)
+        environment = worker_environment(os.environ, is_offline=self._is_offline)
         return acquire(environment, self._modules, self._bounds)
 
     def connect(self) -> Starter:
         """Begin to work for a hub (see ``Launcher``)."""
         problem = why_no_template()
-        fallback = ExecStarter(ExecLauncher(self._entry), problem)
+        launcher = ExecLauncher(self._entry, is_offline=self._is_offline)
+        fallback = ExecStarter(launcher, problem)
         if problem is not None:
             return fallback
         return _TemplateStarter(self._acquired(), self._entry, fallback)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 from nestling.driver.template_io import Template
 from nestling.session.errors import WireError
 from nestling.wire.fork import startup_part
+from nestling.wire.launch import OFFLINE
 
 
 class TemplateBounds(NamedTuple):
@@ -44,6 +45,7 @@ class TemplatePool:
 
     Attributes:
         generation: how many templates there have been.
+        is_offline: whether its workers are kept off the network.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class TemplatePool:
         self.generation = 0
         self.bounds = bounds
         self.holders = 0
+        self.is_offline = OFFLINE in environment
         self._environment = environment
         self._modules = list(modules)
         self._refused: dict[str, str] = {}
@@ -91,6 +94,11 @@ class TemplatePool:
     def is_current(self, template: Template) -> bool:
         """Tell whether new workers come from a template."""
         return template is self._current
+
+    def pid(self) -> int | None:
+        """Return the process of the current template; None if there is none."""
+        with self._lock:
+            return None if self._current is None else self._current.pid
 
     def spent(self, template: Template, reason: str) -> None:
         """Take note that a template refuses to fork anything any more.
@@ -207,6 +215,12 @@ def release(pool: TemplatePool) -> None:
         for key in [key for key, each in _pools.items() if each is pool]:
             del _pools[key]
     pool.close()
+
+
+def held_pools() -> list[TemplatePool]:
+    """Return the pools that somebody in this process holds on to."""
+    with _lock:
+        return [pool for key, pool in _pools.items() if key[0] == os.getpid()]
 
 
 def _key(

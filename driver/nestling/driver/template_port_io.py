@@ -180,7 +180,8 @@ class Port:
         self._asked[launch] = _Asked(launching, spec, reading, writing, timer)
 
     def _packet(self, request: LaunchRequest) -> Fork:
-        environment = {**worker_environment(os.environ), MARK: self.template.mark}
+        environment = worker_environment(os.environ, is_offline=self._pool.is_offline)
+        environment[MARK] = self.template.mark
         return Fork(
             request.spec.user,
             self._entry,

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,9 @@ from nestling.harness.scenario_io import load_scenario
 from nestling.harness.script_report import script_json, script_text
 from nestling.session.version import VERSION
 
+if TYPE_CHECKING:
+    from nestling.harness.refresh_report import RefreshReport
+
 # Typer brings its own copy of the library whose error this is, or not, by version.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
@@ -58,7 +61,7 @@ JsonOption = Annotated[
 
 def _finite(seconds: float) -> float:
     if not math.isfinite(seconds):
-        raise typer.BadParameter("Expected a finite number of seconds")
+        raise typer.BadParameter("Expected a finite number")
     return seconds
 
 
@@ -146,6 +149,15 @@ def replay(
             "default the one in scenario.toml, else tape.",
         ),
     ] = None,
+    speed: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            callback=_finite,
+            help="0 serves answers at once, 1 as they were recorded, N is N times as "
+            "fast.",
+        ),
+    ] = 0.0,
     verify: Annotated[
         VerifyLevel | None,
         typer.Option(
@@ -165,6 +177,7 @@ def replay(
             draws=not as_json,
             launcher=launcher,
             agent=agent,
+            speed=speed,
             verify=verify,
         )
         output = report_json(report) if as_json else report_text(report)
@@ -229,6 +242,26 @@ def run(
         return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
 
     run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def refresh(
+    scenario: Annotated[Path, typer.Argument(help="A folder with a scenario.toml.")],
+    as_json: JsonOption = False,
+    stall: StallOption = 10.0,
+    timeout: TimeoutOption = 300.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+) -> None:
+    """Replay a scenario's agent, and write anew what it tells the model; no key needed."""
+
+    def work() -> Result:
+        from nestling.harness.refresh_report import refresh_json, refresh_text
+
+        refreshed = refresh_scenario(scenario, (stall, timeout), launcher)
+        output = refresh_json(refreshed) if as_json else refresh_text(refreshed)
+        return Result(output, EXIT_OK if refreshed.is_ok else EXIT_FAILED)
+
+    run_command(work, {"sessions": [], "changed": []} if as_json else None)
 
 
 @app.command()
@@ -366,6 +399,32 @@ def record_scenario(
     return report
 
 
+def refresh_scenario(
+    path: Path, bounds: tuple[float, float], launcher: LauncherName
+) -> RefreshReport:
+    """Refresh a scenario.
+
+    Args:
+        path: the scenario's folder.
+        bounds: seconds without progress, and in all, after which it ends.
+        launcher: how workers start.
+
+    Raises:
+        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
+    """
+    import anyio
+
+    from nestling.driver.hub_io import Bounds
+    from nestling.driver.template_launcher_io import launcher_of
+    from nestling.harness.refresh_io import refresh
+
+    work = partial(refresh, path, Bounds(*bounds), launcher_of(launcher))
+    report = anyio.run(unless_interrupted, work)
+    if report is None:
+        raise KeyboardInterrupt
+    return report
+
+
 def replay_scenario(
     path: Path,
     bounds: tuple[float, float],
@@ -374,6 +433,7 @@ def replay_scenario(
     launcher: LauncherName,
     agent: str | None,
     verify: VerifyLevel | None,
+    speed: float = 0.0,
 ) -> ReplayReport:
     """Load and replay a scenario, drawing the tree as it grows if asked to.
 
@@ -383,6 +443,7 @@ def replay_scenario(
         draws: whether to draw it.
         launcher: how workers start.
         agent: which agent to run; None for the scenario's own.
+        speed: how fast answers are served.
         verify: what another request than recorded is; None for the scenario's own.
 
     Raises:
@@ -401,9 +462,15 @@ def replay_scenario(
     cast = cast_of(path, agent)
     with GrowingTree(is_wanted=draws) as tree:
         starts = launcher_of(launcher)
-        level = None if verify is None else verify.level
         work = partial(
-            replay, loaded, Bounds(*bounds), starts, tree.watch, cast, verify=level
+            replay,
+            loaded,
+            Bounds(*bounds),
+            starts,
+            tree.watch,
+            cast,
+            verify=None if verify is None else verify.level,
+            speed=speed,
         )
         report = anyio.run(unless_interrupted, work)
     if report is None:

@@ -44,6 +44,11 @@ def crashes(recording: Recording) -> list[Crash]:
     ]
 
 
+def ends_dead(events: Sequence[Event]) -> bool:
+    """Tell whether a log ends with a turn that its worker died in."""
+    return bool(events) and _is_interrupted_end(events[-1])
+
+
 def _first_closer(events: Sequence[Event], turn_end: int, boundary: int) -> int:
     first = turn_end
     while first > boundary and is_closer(events[first - 1]):

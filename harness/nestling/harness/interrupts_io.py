@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 EXIT_INTERRUPTED: Final = 130
+SAME_WISH: Final = 1.0
+"""Seconds within which signals after the first one ask for nothing more."""
 
 T = TypeVar("T")
 
@@ -71,13 +77,21 @@ def _exit(number: int, _: object) -> None:
     raise SystemExit(EXIT_INTERRUPTED)
 
 
-async def unless_interrupted(work: Callable[[], Awaitable[T]]) -> T | None:
+async def unless_interrupted(
+    work: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+) -> T | None:
     """Run `work` on an asyncio loop in the main thread; None if a signal has ended it.
 
     It is not begun if one came before.
 
     A signal cancels `work` where it waits, so that whatever it started is cleaned up
-    whole. Those that follow change nothing: cleaning up is bounded.
+    whole. Those that follow at once are the same wish: a key that was hit twice, a
+    terminal and a supervisor. One that comes later cancels every task of the loop,
+    whatever shields it: what is waited for may be a provider that does not end.
+
+    Args:
+        work: what to do.
+        clock: tells the time, in seconds.
     """
     # Not at the top: signals are handled before anything that takes time is loaded.
     import asyncio
@@ -85,20 +99,33 @@ async def unless_interrupted(work: Callable[[], Awaitable[T]]) -> T | None:
     import anyio
 
     loop = asyncio.get_running_loop()
-    result, has_to_end = None, False
+    result, has_to_end, since = None, False, clock()
     with anyio.CancelScope() as scope:
 
         def interrupt(*_: object) -> None:
-            nonlocal has_to_end
-            has_to_end = True
-            loop.call_soon_threadsafe(scope.cancel)
+            nonlocal has_to_end, since
+            if not has_to_end:
+                has_to_end, since = True, clock()
+                loop.call_soon_threadsafe(scope.cancel)
+            elif clock() - since > SAME_WISH:
+                loop.call_soon_threadsafe(_cancel_all, loop)
 
         before = {n: signal.signal(n, interrupt) for n in stop_signals()}
         try:
             has_to_end = has_to_end or is_interrupted()
             if not has_to_end:
                 result = await work()
+        except asyncio.CancelledError:
+            if not has_to_end:
+                raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_IGN if has_to_end else handler)
     return None if has_to_end else result
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    import asyncio
+
+    for task in asyncio.all_tasks(loop):
+        task.cancel()

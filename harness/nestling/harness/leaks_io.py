@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import threading
 from collections.abc import Iterable, Iterator
@@ -26,10 +25,14 @@ from pathlib import Path
 from typing import Final
 
 from nestling.driver.guardian_io import is_guardian
-from nestling.driver.owners_io import PREFIX, owner_of
+from nestling.driver.owners_io import PREFIX, owner_of, remove
 from nestling.driver.processes_io import Process, process_of, processes
 from nestling.driver.run_directory_io import bases
+from nestling.driver.template_pool_io import TemplatePool, held_pools
 from nestling.driver.traces_io import mark_of, owner_pid
+
+SPARE_NAMES: Final = ("nestling:spare", "nestling:template"[:15])
+"""What a spare of a template is called, and for a moment before."""
 
 _LAST: Final = 2.0
 """Seconds that what is about to end has for it."""
@@ -43,12 +46,20 @@ class LeakError(AssertionError):
 def no_leaks() -> Iterator[None]:
     """Fail if the body leaves a process, a run directory or a thread of Nestling.
 
+    A template that was kept warm before the body began, by a launcher that is used as a
+    context manager, is not the body's, and neither is what is to be its next worker.
+
     Raises:
         LeakError: naming all that was left; it is ended and removed by then.
     """
     before, directories = all_processes(), set(run_directories())
+    kept = held_pools()
     yield
-    left = [process for process in all_processes() - before if _is_ours(process)]
+    left = [
+        process
+        for process in all_processes() - before
+        if _is_ours(process) and not _is_warm(process, kept)
+    ]
     found = [*ended(left), *threads_left()]
     found += removed(path for path in run_directories() if path not in directories)
     if found:
@@ -74,6 +85,14 @@ def _is_ours(process: Process) -> bool:
     owner = process_of(pid)
     # Its driver may be one that was started by the test, and is gone.
     return owner is None or not owner.is_alive or is_below(owner)
+
+
+def _is_warm(process: Process, kept: list[TemplatePool]) -> bool:
+    """Tell whether one is the template, or the spare, of a pool that is still held."""
+    held = [pool for pool in held_pools() if any(pool is each for each in kept)]
+    templates = {pool.pid() for pool in held}
+    is_spare = process.name in SPARE_NAMES and process.parent in templates
+    return process.pid in templates or is_spare
 
 
 def is_below(process: Process | None) -> bool:
@@ -152,9 +171,10 @@ def run_directories() -> Iterator[Path]:
 def removed(paths: Iterable[Path]) -> Iterator[str]:
     """Remove run directories, and name them."""
     for path in paths:
-        sockets = [str(p.relative_to(path)) for p in path.rglob("*") if p.is_socket()]
+        sockets = [each.name for each in path.iterdir() if each.is_socket()]
         yield f"run directory {path.name} (sockets: {sockets})"
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):
+            remove(path)
 
 
 def threads_left() -> Iterator[str]:

@@ -21,6 +21,7 @@ from nestling.harness.pairing import first_prompt
 from nestling.harness.scenario import RecordedSession
 from nestling.harness.scripts import CallPlace, Entry, ScriptCall
 from nestling.harness.tapes import CodeChild, make_tape
+from nestling.harness.told import ToldTurn, told_turns
 from nestling.session.boundary import own_events
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject
@@ -36,10 +37,16 @@ _HANG_PREFIX: Final[tuple[JsonObject, ...]] = (
 
 
 class PlannedCall(NamedTuple):
-    """One entry of a script, ready to be served."""
+    """One entry of a script, ready to be served.
+
+    Attributes:
+        answer: how it is answered, placeholders not filled in.
+        call: the entry and where it was recorded.
+    """
 
     purpose: str
     answer: Answer
+    call: ScriptCall
 
 
 class RecordedResult(NamedTuple):
@@ -65,7 +72,7 @@ class Plan(NamedTuple):
         results: its recorded tool results by (turn, step, block).
         closing: those that a repair wrote, likewise.
         agent_stops: where an agent that plays it is stopped.
-        prompts: what it was told in later turns than its first.
+        told: what it was told, turn by turn.
         outcome: what it came to.
         code_children: the tool calls whose bodies delegated, as the same triples; None
             in the place of the block where an agent's code did.
@@ -79,7 +86,7 @@ class Plan(NamedTuple):
     results: Mapping[tuple[int, int, int], RecordedResult]
     closing: Mapping[tuple[int, int, int], RecordedResult]
     agent_stops: Stops
-    prompts: Sequence[Prompt]
+    told: Sequence[ToldTurn]
     outcome: Outcome
     code_children: AbstractSet[tuple[int, int, int | None]] = frozenset()
     fatal_turns: AbstractSet[int] = frozenset()
@@ -88,6 +95,11 @@ class Plan(NamedTuple):
     def recorded(self) -> Sequence[Event]:
         """The recorded log."""
         return self.session.recording.events
+
+    @property
+    def later_prompts(self) -> list[Prompt]:
+        """What it was told in later turns than its first."""
+        return [each.prompt for each in self.told[1:] if each.prompt is not None]
 
     @property
     def stops(self) -> Stops:
@@ -155,7 +167,7 @@ def make_plan(
         results,
         closing,
         stops._replace(cancels=_agent_cancels(recording.events, stops, turns)),
-        later_prompts(own),
+        told_turns(own),
         outcome(own),
         {(place.turn, place.step, place.block) for place, _ in by_code},
         {crash.turn for crash in crashes(recording)},
@@ -189,26 +201,19 @@ def turn_at(events: Sequence[Event], length: int) -> int:
     return 0
 
 
-def later_prompts(own: Sequence[Event]) -> list[Prompt]:
-    """Return what the user said in each turn but the first."""
-    prompts: list[Prompt] = []
-    turns, is_told = 0, True
-    for event in own:
-        if event.type == "turn/start":
-            turns, is_told = turns + 1, False
-        elif event.type == "user/message" and not is_told:
-            source = event.data.get("source")
-            is_told = type(source) is dict and source.get("kind") == "user"
-            if is_told and turns > 1:
-                prompts.append(event.data["content"])
-    return prompts
-
-
 def _planned(call: ScriptCall, own: Sequence[Event]) -> PlannedCall:
-    return PlannedCall(call.purpose, _answer(call.entry, call.place, own))
+    answer = answer_of(call.entry, call.place, own)
+    return PlannedCall(call.purpose, answer, call)
 
 
-def _answer(entry: Entry, place: CallPlace | None, own: Sequence[Event]) -> Answer:
+def answer_of(entry: Entry, place: CallPlace | None, own: Sequence[Event]) -> Answer:
+    """Return the answer that an entry of a script stands for.
+
+    Args:
+        entry: the entry.
+        place: where its call was recorded, if it was.
+        own: the own events of the session.
+    """
     chunks = EncodedChunks(entry.chunks)
     match entry.kind:
         case "throw":

@@ -8,7 +8,7 @@ What does not fit is written into the ledger and stops the session it was found 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -57,8 +57,10 @@ from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.harness.serving import Place, Serving
 from nestling.harness.stops import holds_of, shifted
-from nestling.session.errors import AppendError
+from nestling.harness.told import with_told_again
+from nestling.session.errors import AppendError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
@@ -101,15 +103,25 @@ class ReplayDirector:
         ledger: what was bound, served and found wrong.
     """
 
-    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Cast | None = None,
+        *,
+        speed: float = 0.0,
+        gates: Iterable[Place] = (),
+    ) -> None:
         """Plan the replay.
 
         Args:
             scenario: what was recorded.
             cast: the agents to run; tape agents by default.
+            speed: how fast answers are served (see ``Serving``).
+            gates: where they are held.
 
         Raises:
             UnreadableError: if a recorded log cannot be made into a tape.
+            ValueError: if the speed is none, or nothing is recorded where a gate is.
         """
         self.ledger = Ledger()
         self._cast = cast
@@ -121,24 +133,28 @@ class ReplayDirector:
             self._verify = cast.verify
         self._renaming = Renaming()
         self._scenario = scenario
+        self._expected: dict[str, list[Event]] = {}
         for session in scenario.sessions:
             if session.path is not None:
                 plan = make_plan(session, scenario.children(session))
                 self._plans[session.path] = plan
-                self._comparisons[session.path] = self._comparison(plan)
+                self._expected[session.path] = list(plan.recorded)
+                self._comparisons[session.path] = self._comparison(session.path, plan)
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
+        self._serving = Serving(self._plans, self._expected, speed, gates)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
 
-    def _comparison(self, plan: Plan) -> Comparison:
+    def _comparison(self, path: str, plan: Plan) -> Comparison:
+        recorded = self._expected[path]
         if self._cast is None:
-            return TapeComparison(plan.recorded)
+            return TapeComparison(recorded)
         kills = [stop.length for stop in plan.agent_stops.kills]
         return AgentComparison(
-            plan.recorded,
+            recorded,
             plan.session.seed_length,
             self._verify,
             Matcher(self._cast.normalisers, self._renaming),
@@ -166,7 +182,9 @@ class ReplayDirector:
         creation = self._bind(ROOT)
         if self._cast is None:
             return creation
-        stops = self._plans[ROOT].agent_stops
+        plan = self._plans[ROOT]
+        stops = plan.agent_stops
+        told = with_told_again(self._cast.prompts, plan.told, plan.fatal_turns)
         brief = Brief(
             "root", "", self._cast.options, waits=False, holds=holds_of(stops)
         )
@@ -174,7 +192,7 @@ class ReplayDirector:
             agent=self._cast.agent,
             brief=encode_brief(brief),
             stops=stops,
-            prompts=self._cast.prompts,
+            prompts=tuple(told),
         )
 
     def _bind(self, path: str) -> Creation:
@@ -206,7 +224,7 @@ class ReplayDirector:
         played = child_creation(
             creation.header, delegation, waits=False, holds=holds_of(stops)
         )
-        prompts = (*played.prompts, *child.prompts)
+        prompts = (*played.prompts, *child.later_prompts)
         return played._replace(stops=stops, prompts=prompts)
 
     def on_delegate(self, delegation: Delegation) -> DelegationDecision:
@@ -322,7 +340,14 @@ class ReplayDirector:
         if planned.purpose != call.purpose:
             return self._wrong_purpose(account, call, planned.purpose)
         account.served += 1
-        return planned.answer
+        try:
+            return self._serving.answer(account.path, call)
+        except UnreadableError as error:
+            return self._not_answered(account, f"call {call.number + 1}: {error}")
+
+    def _not_answered(self, account: Account, message: str) -> Answer:
+        self._differs(account, "log-differs", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _cut_short(self, plan: Plan, length: int) -> Answer | None:
         """Answer a call that an agent opens and no chunk of which was recorded.
@@ -354,8 +379,7 @@ class ReplayDirector:
             f"call {call.number + 1} (turn {call.turn}, step {call.step}) is a "
             f"{call.purpose} call, recorded was a {recorded} call"
         )
-        self._differs(account, "log-differs", message)
-        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+        return self._not_answered(account, message)
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
         """Serve the recorded result of a tool call, or have it run."""
@@ -485,7 +509,9 @@ class ReplayDirector:
             return Lost(results)
         return Lost(results, Resume(tapes[0] if self._cast is None else None))
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
@@ -506,6 +532,8 @@ class ReplayDirector:
             self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
+        if self._was_given_up_by_parent(plan):
+            return Unanswered()
         told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
             return told
@@ -534,7 +562,19 @@ class ReplayDirector:
             message = "its worker died, as recorded, but its parent was told a success"
             self._differs(account, "output-differs", message)
 
+    def _was_given_up_by_parent(self, plan: Plan) -> bool:
+        """Tell whether a parent was cancelled before it was told of its child."""
+        result = self._recorded_for_parent(plan)
+        parent_path = plan.session.parent_path
+        if result is None or parent_path is None:
+            return False
+        return self._was_given_up(self._plans[parent_path], result)
+
     def _result_for_parent(self, plan: Plan) -> JsonObject | None:
+        result = self._recorded_for_parent(plan)
+        return None if result is None else result.body
+
+    def _recorded_for_parent(self, plan: Plan) -> RecordedResult | None:
         delegation = plan.session.delegation
         parent_path = plan.session.parent_path
         if delegation is None or parent_path is None:
@@ -542,10 +582,8 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or is_by_code(delegation):
             return None
-        result = self._plans[parent_path].results.get(
-            (place.turn, place.step, place.block)
-        )
-        return None if result is None else result.body
+        results = self._plans[parent_path].results
+        return results.get((place.turn, place.step, place.block))
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""

@@ -86,7 +86,10 @@ def _went_on(scenario: Scenario) -> Iterator[tuple[str | None, str]]:
             if seq is not None:
                 message = (
                     "its parent was told what it had come to by event "
-                    f"{seq}, and it went on by itself after that"
+                    f"{seq}, and it went on by itself after that: somebody resumed it "
+                    "by its id, and no log says when. Expected a child that its parent "
+                    "heard of last; replay the parent from a copy whose child ends "
+                    f"with event {seq}"
                 )
                 yield child.path, f"{child.recording.name}: {message}"
 

@@ -90,6 +90,10 @@ class LaunchError(NestlingError):
     """A worker process could not be started."""
 
 
+class NetworkBlockedError(NestlingError):
+    """The network is blocked here."""
+
+
 class LoopError(NestlingError):
     """The agent loop was asked for a step that cannot follow the last one."""
 

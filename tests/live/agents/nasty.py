@@ -42,4 +42,19 @@ def daemonises(fifo: str) -> str:
     return "left it"
 
 
-agent = Agent(MODEL, tools=[stays, daemonises, subagent])
+@tool
+def vanishes(fifo: str) -> str:
+    """Leave a daemon behind that bears nothing: no environment, no output of ours."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for stream in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+            tell(fifo, "left")
+            os.execve("/bin/sleep", ["sleep", "3600"], {})
+        os._exit(0)
+    os.wait()
+    return "left it"
+
+
+agent = Agent(MODEL, tools=[stays, daemonises, vanishes, subagent])

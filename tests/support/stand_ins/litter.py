@@ -1,9 +1,9 @@
 """A worker whose tools leave processes of many kinds behind, while the worker runs.
 
 They are: a child in the worker's group, one in a session of its own, one that forked
-twice, one that ignores every signal that can be ignored, and one that is in a session
-of its own and was given an empty environment. Their pids are told, in this order. With
-``LC_NESTLING_TRACELESS`` there is one more, which prints to nowhere, too.
+twice, one that ignores every signal that can be ignored, one that is in a session of
+its own and was given an empty environment, and one like that, forked twice, that prints
+to nowhere. Their pids are told, in this order.
 
 As ``LC_NESTLING_END`` says it does so when it starts, ``loop``, and then waits for its
 session; or ``stuck``, and then waits for ever; else once it has a session.
@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from nestling.wire.launch import LaunchSpec
@@ -30,9 +31,9 @@ def _started(*command: str, **more: Any) -> int:
     return subprocess.Popen(command, **more).pid
 
 
-def _forked_twice() -> int:
+def _forked_twice(env: Mapping[str, str] | None = None) -> int:
     script = "sleep 600 >/dev/null 2>&1 & echo $!"
-    return int(subprocess.check_output(["setsid", "sh", "-c", script]))
+    return int(subprocess.check_output(["setsid", "sh", "-c", script], env=env))
 
 
 def _stubborn() -> int:
@@ -52,10 +53,8 @@ def litter() -> None:
         _forked_twice(),
         _stubborn(),
         _started("sleep", "600", start_new_session=True, env={}),
+        _forked_twice(env={}),
     ]
-    if "LC_NESTLING_TRACELESS" in os.environ:
-        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        pids.append(_started("sleep", "600", start_new_session=True, env={}, **nowhere))
     tell(f"left {' '.join(map(str, pids))}")
 
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from nestling.session.errors import WireError
+from nestling.wire.launch import OFFLINE
 from nestling.wire.messages import Natural
 
 PACKET_CAP: Final = 64 * 1024
@@ -26,7 +27,14 @@ _T = TypeVar("_T")
 Text: TypeAlias = Annotated[str, Meta(max_length=8192)]
 
 _STARTUP: Final = ("PYTHON", "LD_", "MALLOC_")
-_STARTUP_NAMES: Final = ("VIRTUAL_ENV", "CONDA_PREFIX", "LC_ALL", "LC_CTYPE", "LANG")
+_STARTUP_NAMES: Final = (
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LANG",
+    OFFLINE,
+)
 _STARTUP_END: Final = "_NUM_THREADS"
 
 

@@ -16,6 +16,9 @@ from nestling.wire.messages import PROTOCOL, Natural
 #: No launch spec is longer, in bytes, newline included.
 LAUNCH_CAP: Final = 4096
 
+#: The variable in a worker's environment that keeps it off the network.
+OFFLINE: Final = "NESTLING_OFFLINE"
+
 
 class LaunchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a worker connects, and as whom.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from nestling.session.errors import (
 from nestling.session.event import Event
 from nestling.session.jsontext import Json, JsonObject, check, copied, loads
 from nestling.session.place import Place
+from nestling.session.tracebacks_io import print_traceback
 from nestling.session.turns import AGENT_ERROR
 from nestling.wire.brief import Brief
 from nestling.wire.codec import size_problem
@@ -186,7 +186,7 @@ class LiveSession:
         await self._settle()
 
     def _fail(self, error: BaseException) -> None:
-        traceback.print_exception(error)
+        print_traceback(error)
         failure: JsonObject = {"message": described(error), "code": AGENT_ERROR}
         self._endpoint.loop.fail(failure)
 
@@ -290,6 +290,8 @@ class LiveSession:
             await self.until(lambda: incoming.may_take or incoming.is_over)
             while (chunk := incoming.take()) is not None:
                 endpoint.log_chunk(chunk)
+        if self._is_held:
+            await self.until(lambda: endpoint.cancelled is not None)
         return self._close(incoming)
 
     def _close(self, incoming: IncomingCall) -> JsonObject | None:
@@ -356,9 +358,12 @@ class LiveSession:
                 self._ask(called)
             running += [asyncio.create_task(self._result(tool)) for tool in owed]
             for tool, task in zip(owed, running, strict=True):
+                if not task.done():
+                    self._say_soon()  # what those before it came to does not wait
                 body = await task
                 self._collect(tool, body)
                 results.append(result_of(body))
+                self._proceed()  # it is to be durable though others still run
         except BaseException:
             self._give_up_tools()
             raise

@@ -21,7 +21,7 @@ from nestling.session.errors import WireError
 from nestling.session.version import VERSION
 from nestling.wire.agent_reference import TAPE
 from nestling.wire.codec import decode_for_worker, encode
-from nestling.wire.launch import LAUNCH_CAP, LaunchSpec, decode_launch
+from nestling.wire.launch import LAUNCH_CAP, OFFLINE, LaunchSpec, decode_launch
 from nestling.wire.messages import PROTOCOL, Beat, Create, Hello
 from nestling.wire.worker_socket_io import WorkerSocket
 from nestling.worker.agents import pilot_for
@@ -58,6 +58,10 @@ def main(arguments: list[str]) -> int:
         # One file takes both streams: what was printed first stands first. No tool
         # fails for a character that the locale cannot write.
         sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    if OFFLINE in os.environ:
+        from nestling.worker.network_io import stay_offline
+
+        stay_offline()
     lifeline = int(arguments[1])
     spec = decode_launch(_read_line(lifeline))
     _die_with_parent(spec.parent_pid)

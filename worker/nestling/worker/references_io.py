@@ -15,12 +15,12 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
 
 from nestling.session.errors import AgentReferenceError
+from nestling.session.tracebacks_io import print_traceback
 from nestling.wire.agent_reference import IMPORTING, Reference, parse_reference
 
 _FILE_PREFIX: Final = "_nestling_agent_"
@@ -124,7 +124,7 @@ def _guarded(module: str, run: Callable[[], ModuleType]) -> ModuleType:
             searched = ", ".join(sys.path)
             problem = f"agent module {module}: {error}; searched {searched}"
             raise AgentReferenceError(problem) from None
-        traceback.print_exception(error)
+        print_traceback(error)
         raise AgentReferenceError(_failure(module, error)) from error
     finally:
         if os.getpid() != pid:

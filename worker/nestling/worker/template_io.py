@@ -47,6 +47,7 @@ from nestling.wire.fork import (
     WorkerExited,
     cut,
 )
+from nestling.wire.launch import OFFLINE
 from nestling.worker.agents import pilot_for
 from nestling.worker.channel_io import Channel
 from nestling.worker.kernel_io import adopt_orphans, call_myself, hear_of_children
@@ -84,6 +85,10 @@ def main(arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     adopt_orphans()
     call_myself("nestling:template")
+    if OFFLINE in os.environ:
+        from nestling.worker.network_io import stay_offline
+
+        stay_offline()
     Template(_moved_up(int(arguments[1]))).run()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
@@ -12,6 +11,7 @@ import anyio.to_thread
 
 from nestling.session.errors import ToolArgumentError, described
 from nestling.session.jsontext import JsonObject
+from nestling.session.tracebacks_io import print_traceback
 from nestling.worker.tool_calls import PendingTool
 from nestling.worker.tools import (
     INVALID_ARGS,
@@ -78,7 +78,7 @@ async def run_tool(
 
 
 def _failed(call: PendingTool, error: BaseException) -> JsonObject:
-    traceback.print_exception(error)
+    print_traceback(error)
     name = type(error).__name__
     return error_result(call.call_id, name, TOOL_ERROR, described(error))
 

@@ -1,0 +1,116 @@
+"""What the ``replay`` fixture of the pytest plugin is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from nestling.harness.plugin_run_io import Place, PluginRun
+from nestling.harness.replay_report import ReplayReport, report_text
+from nestling.harness.scenario import Scenario
+from nestling.session.errors import NestlingError
+
+_T = TypeVar("_T")
+
+
+class Replayer:
+    """Replays the scenario of a test: ``replay()``, or ``await replay.run()``.
+
+    Attributes:
+        was_used: whether it has been asked to.
+    """
+
+    def __init__(self, run: PluginRun, place: Place) -> None:
+        self.was_used = False
+        self._run = run
+        self._place = place
+        self._scenario: Scenario | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The scenario's folder."""
+        return self._place.folder
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario, recorded before if ``--record-mode`` says so.
+
+        Fails the test if there is none.
+        """
+        __tracebackhide__ = True
+        return _wait_for(self._load)
+
+    def __call__(self, *, check: bool = True) -> ReplayReport:
+        """Replay the scenario, and wait for it; also in an ``async def``.
+
+        Args:
+            check: fail the test, with the tree and what is wrong with it, if it did not
+                come out as recorded. Without it, that is for the test to look at.
+
+        Returns:
+            The report: ``problems``, ``logs`` and so on.
+        """
+        __tracebackhide__ = True
+        return self._judged(_wait_for(self._replay), check=check)
+
+    async def run(self, *, check: bool = True) -> ReplayReport:
+        """Replay the scenario; the test may do something meanwhile.
+
+        Args:
+            check: as above.
+        """
+        __tracebackhide__ = True
+        try:
+            return self._judged(await self._replay(), check=check)
+        except NestlingError as error:
+            problem = str(error)
+        pytest.fail(problem, pytrace=False)
+
+    async def _load(self) -> Scenario:
+        if self._scenario is None:
+            self._scenario = await self._run.load(self._place)
+        return self._scenario
+
+    async def _replay(self) -> ReplayReport:
+        self.was_used = True
+        return await self._run.replay(self._place, await self._load())
+
+    def _judged(self, report: ReplayReport, *, check: bool) -> ReplayReport:
+        __tracebackhide__ = True
+        if check and not report.is_ok:
+            pytest.fail(self._failure(report), pytrace=False)
+        return report
+
+    def _failure(self, report: ReplayReport) -> str:
+        """Say what is wrong; pytest's summary shows the first line only."""
+        kinds = ", ".join(dict.fromkeys(problem.kind for problem in report.problems))
+        lines = [
+            f"{self._place.mark.path} does not replay as recorded: {kinds}",
+            "",
+            report_text(report),
+            f"the recording: {self.folder}",
+        ]
+        if self._place.has_config:
+            lines.append(
+                "if this is meant: --record-mode=all records it anew, with its provider"
+            )
+        return "\n".join(lines)
+
+
+def _wait_for(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+    """Do something in an event loop of its own, whatever runs in this thread.
+
+    What is wrong with the scenario fails the test, in a sentence.
+    """
+    __tracebackhide__ = True
+    try:
+        with start_blocking_portal() as portal:
+            found: _T = portal.call(work)
+            return found
+    except NestlingError as error:
+        problem = str(error)
+    pytest.fail(problem, pytrace=False)
