@@ -360,9 +360,11 @@ def test_a_recording_that_is_interrupted(
 def test_a_folder_that_cannot_be_written(recorded: Folder) -> None:
     """Something is in the way of one of the new files."""
     before = recorded.logs()
-    blocked = recorded.path / ".session.2.jsonl.new"
+    blocked = recorded.path / ".session.jsonl.new"
     blocked.mkdir()
+    recorded.configure(prompts=["Remember this.", "Go on."])
     result = recorded.record("--json")
+    recorded.configure()
     blocked.rmdir()
     assert result.exit_code == 2
     assert "cannot write" in result.json["error"]

@@ -9,7 +9,6 @@ What does not fit is written into the ledger and stops the session it was found 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import msgspec
@@ -33,14 +32,12 @@ from nestling.driver.director import (
     Run,
     Settlement,
     Stop,
-    Stops,
     ToolDecision,
     ToolRequest,
     Unanswered,
     too_deep,
 )
 from nestling.driver.live_director import child_creation
-from nestling.harness.compare import first_difference
 from nestling.harness.comparison import (
     AgentComparison,
     CallAt,
@@ -52,6 +49,7 @@ from nestling.harness.comparison import (
 from nestling.harness.consistency import drifts
 from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
+from nestling.harness.header_compare import are_equal, header_difference
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.matching import Matcher, Renaming
 from nestling.harness.nearest import nearest_call, nearest_task
@@ -60,6 +58,7 @@ from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.serving import Place, Serving
+from nestling.harness.stops import holds_of, shifted
 from nestling.harness.told import with_told_again
 from nestling.session.errors import AppendError, UnreadableError
 from nestling.session.event import Event
@@ -308,15 +307,13 @@ class ReplayDirector:
         comparison = self._comparisons[account.path]
         finding = self._first_problem(account, comparison, events)
         # What was inherited may be another; then its length and digest are, too.
-        left_out = (
-            {"seedLength", "seedDigest"} if comparison.has_other_inputs else set()
-        )
-        if not _are_equal(events[: header.seed_length], plan.recorded):
+        left_out: set[str] = set()
+        if self._cast is not None and not are_equal(events, plan.recorded):
             left_out.add("seedDigest")
+        if comparison.has_other_inputs:
+            left_out.add("seedLength")
         recorded = plan.session.recording.header
-        if self._cast is None:
-            left_out.clear()
-        problem = _header_difference(header, recorded, left_out)
+        problem = header_difference(header, recorded, left_out)
         if problem is not None:
             return self._differs(account, "log-differs", problem)
         return None if finding is None else self._found(account, finding)
@@ -612,12 +609,6 @@ def _take_note(account: Account, comparison: Comparison) -> None:
     account.has_other_inputs = comparison.has_other_inputs
 
 
-def holds_of(stops: Stops) -> tuple[int, ...]:
-    """Return the lengths of its log at which a session waits to be stopped."""
-    cancels = {stop.length for stop in stops.cancels}
-    return tuple(sorted(cancels | {stop.length for stop in stops.kills}))
-
-
 def _did_not_wait(result: JsonObject | None) -> bool:
     """Tell whether a parent did not wait for its child, which came to its own end."""
     error = {} if result is None else result.get("error")
@@ -627,37 +618,3 @@ def _did_not_wait(result: JsonObject | None) -> bool:
 def _recorded_call_id(child: Plan) -> str | None:
     delegation = child.session.delegation
     return None if delegation is None else delegation.spawned_by.call_id
-
-
-def shifted(stops: Stops, by: int) -> Stops:
-    """Return stops at logs that are longer by so many events."""
-    return Stops(
-        tuple(stop._replace(length=stop.length + by) for stop in stops.cancels),
-        tuple(stop._replace(length=stop.length + by) for stop in stops.kills),
-    )
-
-
-def _are_equal(live: Sequence[Event], recorded: Sequence[Event]) -> bool:
-    """Tell whether what a session inherited is what it was, ids and times included."""
-    return all(
-        one is other or one.content() == other.content()
-        for one, other in zip(live, recorded, strict=False)
-    )
-
-
-def _header_difference(
-    live: Header, recorded: Header, left_out: AbstractSet[str]
-) -> str | None:
-    """Compare the header fields that the recording states, but for some."""
-    if "seedLength" not in left_out and live.seed_length != recorded.seed_length:
-        return (
-            f"header: seedLength is {live.seed_length}, "
-            f"recorded was {recorded.seed_length}"
-        )
-    live_row, recorded_row = (
-        {key: value for key, value in header.row().items() if key not in left_out}
-        for header in (live, recorded)
-    )
-    shared = {key: live_row[key] for key in recorded_row if key in live_row}
-    difference = first_difference(shared, recorded_row)
-    return None if difference is None else f"header: {difference}"
