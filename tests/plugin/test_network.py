@@ -89,7 +89,7 @@ def test_tree(replay, n):
 
 
 def test_leak():
-    subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: new_mark()})
+    subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(new_mark())})
 """
 
 
