@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from nestling.harness.ledger import Account, Problem
 from nestling.harness.nearest import Nearest
-from nestling.harness.script_report import shown
+from nestling.harness.printable import shown
 from nestling.session.jsontext import JsonObject
 
 _SECTIONS: Final = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from nestling.harness.printable import shown
 from nestling.harness.replay_report import (
     ReplayReport,
     counted,
@@ -11,7 +12,6 @@ from nestling.harness.replay_report import (
     report_json,
     tree_lines,
 )
-from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
 
 ADVICE: Final = (

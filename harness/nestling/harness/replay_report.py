@@ -11,8 +11,8 @@ from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Account, Problem
 from nestling.harness.ledger_report import ledger_json, ledger_lines
 from nestling.harness.nearest import Nearest
+from nestling.harness.printable import shown
 from nestling.harness.scenario import RecordedSession, Scenario
-from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
 
 _SHOWN_CHARS = 48
