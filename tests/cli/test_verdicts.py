@@ -71,7 +71,8 @@ def test_a_replay_that_is_ok_as_json(options: list[str], launcher: str) -> None:
     printed = json.loads(result.stdout)
     pids = [session.pop("pid") for session in printed["sessions"]]
     assert len(set(pids)) == 3
-    assert list(printed) == ["verdict", "problems", "launcher", "sessions"]
+    keys = ["verdict", "problems", "warnings", "ledger", "launcher", "sessions"]
+    assert list(printed) == keys
     assert (printed["verdict"], printed["problems"]) == ("ok", [])
     assert printed["launcher"] == launcher
     assert printed["sessions"][2] == {

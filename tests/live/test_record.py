@@ -137,6 +137,22 @@ def test_another_agent(recorded: Folder) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("level", "exit_code", "warnings"),
+    [("strict", 1, 0), ("warn", 0, 2), ("off", 0, 0)],
+)
+def test_the_level_of_verifying(
+    recorded: Folder, level: str, exit_code: int, warnings: int
+) -> None:
+    agent = f"{recorded.path}/agent.py:other"
+    arguments = ("--agent", agent, "--verify", level)
+    result = recorded.replay("--json", *arguments)
+    assert (result.exit_code, len(result.json["warnings"])) == (exit_code, warnings)
+    text = recorded.replay(*arguments).out
+    assert text.count("\nwarning: request-differs /") == warnings
+    assert ("inputs differ" in text) == (exit_code == 0)
+
+
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])
 def test_an_agent_that_is_none(recorded: Folder, name: str) -> None:
     agent = f"{recorded.path}/agent.py:{name}"
@@ -177,19 +193,38 @@ def test_an_agent_for_a_recording_without_a_configuration(
         (None, "found no scenario.toml"),
         ("agent = ", "scenario.toml: "),
         ("\x00", "scenario.toml: "),
-        ('agent = "a.py:b"', "missing required field `prompts`"),
-        ('prompts = ["a"]', "missing required field `agent`"),
-        ('agent = "a.py:b"\nprompts = []', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = "go"', "`$.prompts`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nx = 1', "unknown field `x`"),
-        ('agent = 5\nprompts = ["a"]', "`$.agent`"),
+        ('agent = "a.py:b"', "found no prompts and no steps, expected what"),
+        ('prompts = ["a"]', "found no agent, expected an agent reference, module:name"),
+        ('agent = "a.py:b"\nprompts = []', "found no prompts and no steps"),
+        (
+            'agent = "a.py:b"\nprompts = "go"',
+            'prompts: found "go", expected a list of texts',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nx = 1',
+            "found an unknown key x, expected one of agent, prompts",
+        ),
+        ('agent = 5\nprompts = ["a"]', "agent: found 5, expected an agent reference"),
         ('agent = "a"\nprompts = ["a"]', "has no colon"),
         ('agent = "a.py:b"\nprompts = ["a"]', "found no provider"),
         ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "has no colon"),
-        ('agent = "a.py:b"\nprompts = ["a"]\ntools = "none"', "`$.tools`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"', "`$.name`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\ntools = "none"',
+            'tools: found "none", expected "recorded" or "live"',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nname = "a/b"',
+            'name: found "a/b", expected a text of letters, digits',
+        ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
+            "scenario.toml: normalisers.x: '[' is no regular expression",
+        ),
+        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )
@@ -325,9 +360,11 @@ def test_a_recording_that_is_interrupted(
 def test_a_folder_that_cannot_be_written(recorded: Folder) -> None:
     """Something is in the way of one of the new files."""
     before = recorded.logs()
-    blocked = recorded.path / ".session.2.jsonl.new"
+    blocked = recorded.path / ".session.jsonl.new"
     blocked.mkdir()
+    recorded.configure(prompts=["Remember this.", "Go on."])
     result = recorded.record("--json")
+    recorded.configure()
     blocked.rmdir()
     assert result.exit_code == 2
     assert "cannot write" in result.json["error"]

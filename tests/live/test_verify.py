@@ -14,6 +14,8 @@ import pytest
 from nestling.driver import TemplateLauncher
 from nestling.harness import cast_of, load_scenario, record, replay
 from nestling.harness.comparison import Verify
+from nestling.harness.matching import Renaming, normalised_equal
+from nestling.harness.normalise import Normalisers
 from nestling.harness.replay_report import ReplayReport
 from support.live import warm
 
@@ -183,6 +185,22 @@ def test_no_log_names_a_path_of_this_machine(case: Case, recording: Path) -> Non
 async def test_a_tape_of_it(case: Case) -> None:
     report = await replay(load_scenario(case.path), launcher=warm())
     assert report.problems == ()
+
+
+async def test_recording_again_is_equal_when_normalised(
+    recording: Path, case: Case
+) -> None:
+    """Log by log; ids keep their names from one log to the next."""
+    with TemplateLauncher((str(case.path / "agent.py"),)) as launcher:
+        report = await record(case.path, launcher=launcher)
+    assert report.problems == ()
+    first, again = load_scenario(recording), load_scenario(case.path)
+    normalisers, renaming = Normalisers(), Renaming()
+    for path, session in first.by_path.items():
+        other = again.by_path[path].recording
+        assert normalised_equal(other, session.recording, normalisers, renaming)
+    one, other = first.root.recording, again.root.recording
+    assert not normalised_equal(other, one, Normalisers(("time", "cwd")))
 
 
 @pytest.mark.parametrize(

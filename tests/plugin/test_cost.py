@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from support.plugin_projects import TEST, Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 BARE = """
 import sys
@@ -21,17 +23,6 @@ def test_what_is_loaded():
 STRICT = """
 [pytest]
 addopts = --strict-markers --strict-config -W error
-"""
-
-SYRUPY = """
-def pytest_addoption(parser):
-    group = parser.getgroup("other")
-    group.addoption(
-        "--snapshot-update", action="store_true", default=False, dest="update_snapshots"
-    )
-
-def pytest_configure(config):
-    print("snapshots", config.option.update_snapshots)
 """
 
 RECORDING = """
@@ -60,7 +51,8 @@ def test_others_have_options_of_the_same_names(project: Project, how: str) -> No
     project.write("test_it.py", TEST.replace('"tree"', '"new"'))
     project.scenario("new")
     loaded = () if how == "conftest" else ("-p", "other")
-    env = {"PYTHONPATH": "."}
+    paths = [".", os.environ.get("PYTHONPATH", "")]
+    env = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     run = project.pytest(*loaded, "--record-mode=new_episodes", "-s", env=env)
     assert (run.code, project.calls) == (0, 1), run.out
     assert "mode new_episodes" in run.out

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.plugin_projects import Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 TESTS = """
 import errno
@@ -87,7 +89,7 @@ def test_tree(replay, n):
 
 
 def test_leak():
-    subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: new_mark()})
+    subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(new_mark())})
 """
 
 

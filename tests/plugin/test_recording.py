@@ -9,7 +9,7 @@ import pytest
 from support.plugin_projects import TEST, Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 SEVERAL = """
 import pytest
@@ -54,7 +54,8 @@ def test_each_scenario_is_recorded_at_most_once_in_a_run(
     assert (run.code, run.count("passed")) == (0, 6), run.out
     assert project.calls == (1 if mode == "once" else 2)
     assert set(_logs(new)) == {"session.jsonl", "session.1.jsonl", "session.2.jsonl"}
-    assert (_logs(project.folder / "tree") == before) is (mode == "once")
+    # Where the model says the same again, a recording is left as it is.
+    assert _logs(project.folder / "tree") == before
     assert run.out.count("recorded: ") == project.calls
     assert "recorded: new\n" in run.out
     left = {path.name for path in new.iterdir()}

@@ -7,7 +7,7 @@ import pytest
 from support.plugin_projects import AGENT, TEST, Project
 from support.processes import needs_linux
 
-pytestmark = needs_linux
+pytestmark = [needs_linux, pytest.mark.timeout(300)]
 
 KINDS = """
 import os
@@ -117,7 +117,7 @@ def test_failed_before(replay): assert 1 == 2
 
 SAYS = {
     "test_unmarked": "need to be told which one",
-    "test_option": "found speeed=, expected agent, launcher, timeout, stall, network",
+    "test_option": "found speeed=, expected agent, launcher, timeout, stall, verify, speed, network",
     "test_value": "found timeout='long', expected seconds, at least 0.1",
     "test_two": "found 'tree', 'tree', expected the path of one scenario",
     "test_nowhere": "no such file or folder, expected a scenario",

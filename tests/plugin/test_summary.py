@@ -38,9 +38,12 @@ def test_what_is_an_orphan() -> None:
 
 def test_what_is_unused() -> None:
     facts = merged(
-        [Facts(["/a"], [], {}), Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]})]
+        [
+            Facts(["/a"], [], {}, ["w"]),
+            Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]}, ["w"], 1),
+        ]
     )
-    assert facts == Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]})
+    assert facts == Facts(["/a", "/b"], ["/b"], {"/a": ["session.jsonl"]}, ["w"], 1)
     found = {
         "/a": {"session.jsonl"},
         "/c": {"scenario.toml"},
@@ -95,6 +98,24 @@ def test_a_whole_run_tells(untidy: Project, arguments: tuple[str, ...]) -> None:
 def test_a_part_of_it_does_not(untidy: Project, arguments: tuple[str, ...]) -> None:
     run = untidy.pytest(*arguments)
     assert run.code == 0, run.out
+    assert "unused" not in run.out
+
+
+DESELECTS = """
+def pytest_collection_modifyitems(config, items):
+    config.hook.pytest_deselected(items=items[1:])
+    del items[1:]
+"""
+
+
+@needs_linux
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_what_a_plugin_deselects_is_a_part_too(
+    untidy: Project, more: tuple[str, ...]
+) -> None:
+    untidy.write("conftest.py", DESELECTS)
+    run = untidy.pytest(*more)
+    assert (run.code, run.count("passed")) == (0, 1), run.out
     assert "unused" not in run.out
 
 

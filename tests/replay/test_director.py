@@ -342,7 +342,7 @@ def test_the_parent_of_a_foreign_child_gets_the_recorded_result() -> None:
     director.on_delegate(delegation(turn=1, prompt="work"))
     outcome = complete(director, "child")
     told = director.on_settled("child", Settlement("itself", outcome, None, None))
-    assert told is not None
+    assert isinstance(told, dict)
     words = told["block"]["content"][0]["text"]
     assert words == "another system's words for it"
     assert kinds(director) == []

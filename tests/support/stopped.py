@@ -32,9 +32,10 @@ from nestling.driver.launcher_io import Launcher
 from nestling.driver.live_director import LiveDirector
 from nestling.harness import ScriptedModel
 from nestling.harness.harvest import harvest, read_harvest
-from nestling.harness.replay_director import Cast, holds_of
+from nestling.harness.replay_director import Cast
 from nestling.harness.replay_io import replay
 from nestling.harness.scenario import Scenario
+from nestling.harness.stops import holds_of
 from nestling.harness.support import hindrances
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject

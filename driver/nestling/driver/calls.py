@@ -8,10 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from nestling.driver.cancels import cut_of
-from nestling.driver.director import Answer, Asked, CallRequest, Stop
+from nestling.driver.cancels import Cancels, cut_of
+from nestling.driver.director import Answer, Asked, CallRequest, Cut, Stop
 from nestling.driver.hub_session import HubSession, State
-from nestling.driver.instructions import Allow, Ask, Provided, ProviderEnded
+from nestling.driver.instructions import (
+    Allow,
+    Ask,
+    Fed,
+    Feed,
+    Provided,
+    ProviderEnded,
+)
 from nestling.driver.streams import AHEAD, OpenCall
 from nestling.driver.tree import Tree
 from nestling.session.errors import ProviderError, WireError
@@ -27,8 +34,9 @@ TIMEOUT: Final = "TIMEOUT"
 class Calls:
     """Answers the calls of running sessions."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, cancels: Cancels) -> None:
         self._tree = tree
+        self._cancels = cancels
 
     def stream(self, session: HubSession, message: Stream) -> None:
         """Open a call once the events before it are durable."""
@@ -58,6 +66,7 @@ class Calls:
             message.model,
             message.turn,
             message.step,
+            lambda: rebuild_request(session.log).messages,
         )
         decision = cut_of(session) or self._tree.director.on_stream(request)
         if isinstance(decision, Stop):
@@ -68,16 +77,37 @@ class Calls:
             min(message.credit_bytes, WINDOW_BYTES),
             min(message.credit_frames, WINDOW_FRAMES),
         )
-        answer = None if isinstance(decision, Asked) else decision
-        session.call = OpenCall(request, answer, window)
-        session.call.heard_at = self._tree.now.monotonic
+        if isinstance(decision, Asked):
+            call = OpenCall(request, None, window, decision.cut)
+        else:
+            call = OpenCall(request, decision, window)
+        session.call = call
+        call.heard_at = self._tree.now.monotonic
         self._tree.progress += 1
         self._tree.notice(session, f"call {message.call + 1}")
         if isinstance(decision, Asked):
-            asked = rebuild_request(session.log)
-            ask = Ask(session.sid, message.call, decision.provider, asked, AHEAD)
-            self._tree.orders.append(ask)
-        self._serve(session, session.call)
+            if not call.is_cut_due:
+                asked = rebuild_request(session.log)
+                ask = Ask(session.sid, message.call, decision.provider, asked, AHEAD)
+                self._tree.orders.append(ask)
+        elif decision.pace is not None:
+            length, pace = len(call.chunks), decision.pace
+            feed = Feed(session.sid, session.path, message.call, length, pace)
+            self._tree.orders.append(feed)
+        self._serve(session, call)
+
+    def fed(self, session: HubSession, event: Fed) -> None:
+        """Serve what may be served by now of a paced answer."""
+        call = session.call
+        if call is None or call.request.number != event.call or call.is_closed:
+            return
+        if session.state is not State.RUNNING:
+            return
+        call.release(event.released, is_at_gate=event.gate)
+        at = f"the gate at chunk {event.released} of " if event.gate else ""
+        session.waits_for = f"{at}call {event.call + 1}"
+        self._tree.progress += 1
+        self._serve(session, call)
 
     def provided(self, session: HubSession, event: Provided) -> None:
         """Take in what a provider has yielded, and serve it."""
@@ -178,13 +208,27 @@ class Calls:
             self._tree.progress += 1
             message = Chunks(sid, number, batch.first, batch.length)
             self._tree.say(session, message, batch.body)
-        if call.answer is None:
+        if call.cut is not None and call.is_cut_due:
+            self._cut(session, call, call.cut)
+        elif call.answer is None:
             allowed = call.allowance()
             if allowed is not None:
                 call.heard_at = self._tree.now.monotonic
                 self._tree.orders.append(Allow(sid, number, allowed))
-        elif call.is_served and not call.is_closed:
+        elif call.may_end:
             self._close_call(session, call, call.answer)
+
+    def _cut(self, session: HubSession, call: OpenCall, cut: Cut) -> None:
+        def cancelled() -> bool:
+            is_open = session.call is call and not call.is_closed
+            is_running = session.state is State.RUNNING
+            if is_open and is_running:
+                return self._cancels.stated(cut.path, cut.cause)
+            return True
+
+        call.cut = None
+        call.hold()
+        self._tree.when_due(cancelled)
 
     def _close_call(self, session: HubSession, call: OpenCall, answer: Answer) -> None:
         number, sid = call.request.number, session.sid

@@ -19,6 +19,8 @@ from nestling.wire.messages import Cancel
 PARENT: Final[JsonObject] = {"kind": "parent"}
 """Why a session is cancelled whose parent was."""
 
+_STARTS: Final = (State.STARTING, State.CREATING)
+
 _IS_OVER: Final = (State.STOPPING, State.FINISHING, State.SETTLED, State.REAPED)
 
 
@@ -45,6 +47,20 @@ class Cancels:
             is_busy = self._cancel_one(child, PARENT) or is_busy
         return is_busy
 
+    def stated(self, path: str, cause: JsonObject) -> bool:
+        """Cancel a session where that was said ahead; not while one below it starts.
+
+        Returns:
+            Whether that has been done.
+        """
+        session = self._tree.at(path)
+        if session is None:
+            return True
+        if any(each.state in _STARTS for each in _below(session)):
+            return False
+        self.cancel(session, cause)
+        return True
+
     def _cancel_one(self, session: HubSession, cause: JsonObject) -> bool:
         if session.state in _IS_OVER:
             return False
@@ -52,7 +68,7 @@ class Cancels:
         session.prompts.clear()
         session.prompted += dropped
         session.never_began |= dropped > 0  # though what it does now may complete
-        if session.state in (State.STARTING, State.CREATING):
+        if session.state in _STARTS:
             session.never_began = True
             if not session.is_open:
                 why = f"it was cancelled before it began ({cause['kind']})"

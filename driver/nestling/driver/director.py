@@ -11,7 +11,7 @@ call costs one decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -211,8 +211,15 @@ class Run(NamedTuple):
     """The worker runs the tool."""
 
 
+class CancelInstead(NamedTuple):
+    """The tool is not run: the turn of the session at `path` is cancelled now."""
+
+    path: str
+    cause: JsonObject
+
+
 DelegationDecision: TypeAlias = Real | Recorded | Refused | Unanswered
-ToolDecision: TypeAlias = Recorded | Run | Unanswered
+ToolDecision: TypeAlias = Recorded | Run | Unanswered | CancelInstead
 
 
 class CallRequest(NamedTuple):
@@ -221,6 +228,7 @@ class CallRequest(NamedTuple):
     Attributes:
         provider: who is to answer, as the session's log says.
         model: which of its models is.
+        messages: rebuilds what the call sends to a model, from the hub's own log.
     """
 
     session_id: str
@@ -230,6 +238,7 @@ class CallRequest(NamedTuple):
     model: str
     turn: int
     step: int
+    messages: Callable[[], Sequence[JsonObject]] = list
 
 
 class ToolRequest(NamedTuple):
@@ -264,6 +273,22 @@ class EncodedChunks:
         return len(self.texts)
 
 
+class Pace(NamedTuple):
+    """When the chunks of an answer may be served, instead of at once.
+
+    Attributes:
+        call: which of its session's answers this is, from 1, as gates count them.
+        waits: seconds before each chunk, counted from the one before; fewer than there
+            are chunks: none before the others.
+        gates: after so many chunks it is held until somebody lets it go on, ascending;
+            the length of the answer holds back its end.
+    """
+
+    call: int
+    waits: Sequence[float] = ()
+    gates: Sequence[int] = ()
+
+
 class Answer(NamedTuple):
     """The answer to a call.
 
@@ -272,18 +297,39 @@ class Answer(NamedTuple):
         failure: the stream fails after the chunks, with ``message`` and ``code``.
         cut: the call is cancelled after exactly the chunks, by this cause.
         hangs: nothing follows the chunks, not even an end.
+        pace: when they may be served; at once by default.
     """
 
     chunks: EncodedChunks
     failure: JsonObject | None = None
     cut: JsonObject | None = None
     hangs: bool = False
+    pace: Pace | None = None
+
+
+class Cut(NamedTuple):
+    """Where a provider's answer is cut short, because a turn is cancelled there.
+
+    Attributes:
+        after: once exactly so many chunks were served, the last of them no finish.
+        path: the session whose turn is cancelled, with all below it.
+        cause: why, as its log will hold it.
+    """
+
+    after: int
+    path: str
+    cause: JsonObject
 
 
 class Asked(NamedTuple):
-    """A provider answers the call, chunk by chunk."""
+    """A provider answers the call, chunk by chunk.
+
+    Attributes:
+        cut: where its answer is cut short, if it comes so far.
+    """
 
     provider: str
+    cut: Cut | None = None
 
 
 class Stop(NamedTuple):
@@ -420,6 +466,8 @@ class Director(Protocol):
         """
         ...
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Learn of a session's end; return what its parent is told instead, if so."""
         ...

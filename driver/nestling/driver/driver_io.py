@@ -50,6 +50,7 @@ from nestling.driver.live_director import (
 from nestling.driver.providers_io import Providers
 from nestling.driver.run_io import start
 from nestling.driver.started_run_io import StartedRun, prompt_blocks
+from nestling.driver.stated_cancels import CancelPoint, StatedCancels
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.driver.writer_io import StoreWriter
 from nestling.session.boundary import own_events
@@ -174,6 +175,7 @@ class Driver:
         *,
         session_id: str | None = None,
         options: JsonObject | None = None,
+        cancels: Sequence[CancelPoint] = (),
     ) -> StartedRun:
         """Start an agent in a process of its own.
 
@@ -184,6 +186,8 @@ class Driver:
                 of which is told when the turn before it has ended.
             session_id: the id of the root session; by default one that is new.
             options: what the agent's code finds in ``Turn.options``; a JSON object.
+            cancels: where turns are cancelled, at exactly that place on every schedule
+                (``StartedRun.cancel`` does so at any time).
 
         Raises:
             AgentReferenceError: if no other process can load the agent.
@@ -203,7 +207,7 @@ class Driver:
         await anyio.to_thread.run_sync(self._store.require_new, root_id)
         bound = self._limits.tool_seconds
         root = new_root(root_id, _epoch_ms(), found, prompts, told, bound)
-        return self._run(root, None)
+        return self._run(root, None, cancels)
 
     async def resume(
         self,
@@ -258,8 +262,14 @@ class Driver:
         if not self._is_open:
             raise NestlingError("a driver starts agents inside of `async with`")
 
-    def _run(self, root: Creation, stored: Sequence[Event] | None) -> StartedRun:
-        run = StartedRun(root.header.id, len(root.prompts), self._caller)
+    def _run(
+        self,
+        root: Creation,
+        stored: Sequence[Event] | None,
+        cancels: Sequence[CancelPoint] = (),
+    ) -> StartedRun:
+        stated = StatedCancels(cancels)
+        run = StartedRun(root.header.id, len(root.prompts), self._caller, stated)
         if stored is not None:
             run.resumes(own_events(stored, root.header.seed_length))
         director = LiveDirector(
@@ -267,6 +277,7 @@ class Driver:
             _epoch_ms,
             Watcher(run.grown, run.idle, run.settled),
             self._limits,
+            stated,
         )
         run.thread = HubThread(
             director,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from nestling.driver.cancels import PARENT, Cancels
-from nestling.driver.director import EndedBy, Loss, Lost, Resume, Settlement
+from nestling.driver.director import EndedBy, Loss, Lost, Resume, Settlement, Unanswered
 from nestling.driver.exits import Exit
 from nestling.driver.hub_session import HubSession, State
 from nestling.driver.instructions import Done, Release
@@ -26,7 +26,7 @@ from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, dumps
 from nestling.session.outcome import Outcome
 from nestling.session.repair import closers, open_calls
-from nestling.wire.messages import Bye, Cancel, Delegate, Settled
+from nestling.wire.messages import Bye, Cancel, Delegate, Settled, ToolResult
 
 
 class _Death(NamedTuple):
@@ -250,7 +250,11 @@ class Endings:
             # Where that is its end it must not come to hear of this first.
             self.kill_where_told(parent)
             self._cancel_where_told(parent)
-            self.tell(parent, request, told or _live_result(call_id, settlement))
+            if isinstance(told, Unanswered):
+                self.leave_open(parent, settled(parent, request), call_id)
+            else:
+                result = _live_result(call_id, settlement) if told is None else told
+                self.tell(parent, request, result)
         for waiting in list(self._returning):
             self._return(waiting)
         self._check_done()
@@ -264,6 +268,16 @@ class Endings:
         """Answer a delegation."""
         parent.waits_for = "its worker"
         self._tree.say(parent, settled(parent, request), dumps(result))
+
+    def leave_open(
+        self, session: HubSession, answer: ToolResult | Settled, call_id: str
+    ) -> None:
+        """Answer a request once its turn is cancelled, so that its session can end."""
+        said = answer, dumps(given_up(call_id))
+        if session.cancelled == answer.turn:
+            self._tree.say(session, *said)
+        else:
+            session.left_open.append(said)
 
     def _check_done(self) -> None:
         if self._is_done:
@@ -287,6 +301,18 @@ def settled(parent: HubSession, request: Delegate) -> Settled:
         request.n,
         request.key,
     )
+
+
+def given_up(call_id: str) -> JsonObject:
+    """Build the answer to a request that nobody waits for any more."""
+    text = {"type": "text", "text": "Error: the turn was cancelled"}
+    block = {
+        "type": "tool-result",
+        "toolCallId": call_id,
+        "content": [text],
+        "isError": True,
+    }
+    return {"block": block, "error": {"name": "AbortError", "code": "ABORTED"}}
 
 
 def _last_event(session: HubSession) -> str:

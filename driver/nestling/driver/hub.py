@@ -22,6 +22,7 @@ from nestling.driver.instructions import (
     CancelTurn,
     Durable,
     Exited,
+    Fed,
     HubEvent,
     Instruction,
     Launched,
@@ -74,9 +75,9 @@ class Hub:
         self.tree = Tree(director)
         self._cancels = Cancels(self.tree)
         self._endings = Endings(self.tree, self._cancels)
-        self._calls = Calls(self.tree)
+        self._calls = Calls(self.tree, self._cancels)
         self._prompts = Prompts(self.tree)
-        self._requests = Requests(self.tree, self._endings)
+        self._requests = Requests(self.tree, self._endings, self._cancels)
         self._watch = Watch(self.tree, self._endings, self._calls, self._cancels)
 
     def start(self, now: Now) -> list[Instruction]:
@@ -110,6 +111,8 @@ class Hub:
             case ProviderEnded():
                 session = self.tree.of_sid(event.sid)
                 self._calls.provider_ended(session, event)
+            case Fed():
+                self._calls.fed(self.tree.of_sid(event.sid), event)
             case Prompted():
                 self._prompts.prompted(self.tree.root, event.prompt)
             case Released():
@@ -156,10 +159,16 @@ class Hub:
         sessions = [session for session in self.tree if not session.is_ended]
         return bool(sessions) and all(s.state is State.IDLE for s in sessions)
 
+    def is_pacing(self) -> bool:
+        """Tell whether an answer waits for its time, which nothing holds up."""
+        running = (s for s in self.tree if s.state is State.RUNNING)
+        return any(s.call is not None and s.call.is_paced for s in running)
+
     def _taken_orders(self) -> list[Instruction]:
         while unlaunched := self.tree.take_unlaunched():
             for session in unlaunched:
                 self._endings.reaped(session, Exit(None, None))
+        self.tree.do_due()
         orders, self.tree.orders = self.tree.orders, []
         return orders
 

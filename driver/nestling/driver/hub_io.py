@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from nestling.driver.director import Director
 from nestling.driver.exits import Birth, Exit, Log
+from nestling.driver.feeder_io import Feeder
 from nestling.driver.hub import Hub
 from nestling.driver.instructions import (
     Abandon,
@@ -25,6 +26,7 @@ from nestling.driver.instructions import (
     Done,
     Dump,
     Exited,
+    Feed,
     Flush,
     HangUp,
     HubEvent,
@@ -105,6 +107,7 @@ class HubLoop:
         bounds: Bounds,
         watch: Callable[[Notice], None],
         providers: Providers | None = None,
+        feeder: Feeder | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._run = run
@@ -112,6 +115,7 @@ class HubLoop:
         self._bounds = bounds
         self._watch = watch
         self._providers = providers
+        self._feeder = feeder
         self._admission = Admission()
         self._workers = Workers(
             launcher,
@@ -166,6 +170,8 @@ class HubLoop:
             stack.callback(self._socket.close)
             if self._providers is not None:
                 stack.callback(self._providers.close)
+            if self._feeder is not None:
+                stack.callback(self._feeder.close)
             await self._workers.close()
 
     def abort(self, ending: Ending) -> None:
@@ -239,11 +245,16 @@ class HubLoop:
         self._last_tick = now
         if now - self._started > self._bounds.timeout:
             self.abort("timeout")
-        elif self._hub.is_starting() or self._hub.is_idle():
-            self._last_progress = now  # a start has a bound of its own
+        elif self._may_stand():
+            self._last_progress = now
         elif now - self._last_progress > self._bounds.stall:
             self.abort("stall")
         self._loop.call_later(TICK, self._tick)
+
+    def _may_stand(self) -> bool:
+        """Tell whether nothing moves for a reason that has a bound of its own, or none."""
+        hub = self._hub
+        return hub.is_starting() or hub.is_idle() or hub.is_pacing()
 
     # --- instructions ----------------------------------------------------------
 
@@ -263,6 +274,8 @@ class HubLoop:
                     self._writer.release(instruction.sid)
                 case Ask() | Allow() | Dismiss():
                     self._consult(instruction)
+                case Feed():
+                    self._feed(instruction)
                 case HangUp() | Terminate() | Kill() | Abandon() | Dump():
                     self._end(instruction)
                 case Notice():
@@ -288,6 +301,11 @@ class HubLoop:
         if self._providers is None:
             raise NestlingError("a run without providers asked for one")
         self._providers.handle(instruction, self.tell_soon)
+
+    def _feed(self, instruction: Feed) -> None:
+        if self._feeder is None:
+            raise NestlingError("a run without a feeder has a paced answer")
+        self._feeder.handle(instruction, self._tell)
 
     def tell_soon(self, event: HubEvent) -> None:
         """Take in an event from another thread; too late for a loop that is closed."""

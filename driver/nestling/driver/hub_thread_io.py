@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from nestling.driver.descriptors_io import DESCRIPTORS, require_descriptors
 from nestling.driver.director import Director
+from nestling.driver.feeder_io import Feeder
 from nestling.driver.hub_io import Bounds, HubLoop, RunEnd
 from nestling.driver.instructions import HubEvent, Notice
 from nestling.driver.launcher_io import Launcher
@@ -39,6 +40,7 @@ class HubThread(threading.Thread):
         providers: Providers | None = None,
         on_end: Callable[[], None] | None = None,
         on_failure: Callable[[], None] | None = None,
+        feeder: Feeder | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -51,6 +53,7 @@ class HubThread(threading.Thread):
             providers: answer calls, if anybody is to be asked.
             on_end: called in this thread when nothing of the run is left.
             on_failure: called before, if the run never came so far as to write.
+            feeder: says when paced answers may be served, if there are any.
         """
         # Whoever leaves a driver waits for it. A program that ends without that, after a
         # third Ctrl-C for instance, is not held up by it; its workers end with it.
@@ -61,6 +64,7 @@ class HubThread(threading.Thread):
         self._bounds = bounds
         self._watch = watch
         self._providers = providers
+        self._feeder = feeder
         self._on_end = on_end
         self._on_failure = on_failure
         self._has_begun = False
@@ -98,6 +102,7 @@ class HubThread(threading.Thread):
             self._bounds,
             self._watch,
             self._providers,
+            self._feeder,
         )
         self._has_begun = True
         with self._lock:

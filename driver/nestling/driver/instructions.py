@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from nestling.driver.director import Prompt
+from nestling.driver.director import Pace, Prompt
 from nestling.driver.exits import Exit
 from nestling.session.event import Event
 from nestling.session.header import Header
@@ -87,6 +87,19 @@ class ProviderEnded(NamedTuple):
     failure: JsonObject | None
 
 
+class Fed(NamedTuple):
+    """So many chunks of a paced answer may be served; one more, and its end may.
+
+    Attributes:
+        gate: it is held there by a gate.
+    """
+
+    sid: int
+    call: int
+    released: int
+    gate: bool = False
+
+
 class Prompted(NamedTuple):
     """The user says something more to the root session."""
 
@@ -143,6 +156,7 @@ HubEvent: TypeAlias = (
     | Exited
     | Provided
     | ProviderEnded
+    | Fed
     | Prompted
     | Released
     | CancelTurn
@@ -225,6 +239,20 @@ class Dismiss(NamedTuple):
     call: int
 
 
+class Feed(NamedTuple):
+    """Say, in time, how much of a session's answer may be served.
+
+    Attributes:
+        length: how many chunks the answer has.
+    """
+
+    sid: int
+    path: str
+    call: int
+    length: int
+    pace: Pace
+
+
 # Not tuples, of which two with the same launch would be equal.
 
 
@@ -278,6 +306,7 @@ Instruction: TypeAlias = (
     | Ask
     | Allow
     | Dismiss
+    | Feed
     | HangUp
     | Terminate
     | Kill

@@ -10,6 +10,7 @@ import msgspec
 from nestling.driver.director import (
     Asked,
     CallRequest,
+    CancelInstead,
     Creation,
     Delegation,
     Limits,
@@ -23,6 +24,7 @@ from nestling.driver.director import (
     ToolRequest,
 )
 from nestling.driver.exits import UNKILLABLE
+from nestling.driver.stated_cancels import StatedCancels
 from nestling.session.event import Event
 from nestling.session.header import Header, SpawnedBy
 from nestling.session.jsontext import JsonObject
@@ -73,6 +75,7 @@ class LiveDirector:
         clock: Callable[[], int],
         watcher: Watcher,
         limits: Limits,
+        cancels: StatedCancels | None = None,
     ) -> None:
         """Prepare a run.
 
@@ -81,8 +84,10 @@ class LiveDirector:
             clock: returns the time in epoch milliseconds.
             watcher: who wants to know.
             limits: bounds of the run.
+            cancels: where turns are cancelled, said ahead.
         """
         self.limits = limits
+        self._cancels = StatedCancels(()) if cancels is None else cancels
         self._root = root
         self._clock = clock
         self._watcher = watcher
@@ -124,11 +129,13 @@ class LiveDirector:
 
     def on_stream(self, call: CallRequest) -> Asked:
         """Have the provider that the session's log names answer."""
-        return Asked(call.provider)
+        path = self._path_of[call.session_id]
+        return Asked(call.provider, self._cancels.on_call(path))
 
-    def on_tool(self, request: ToolRequest) -> Run:
-        """Have the worker run the tool."""
-        return Run()
+    def on_tool(self, request: ToolRequest) -> Run | CancelInstead:
+        """Have the worker run the tool, unless its turn is cancelled there."""
+        path = self._path_of[request.session_id]
+        return self._cancels.on_tool(path, request.name) or Run()
 
     # --- watching ----------------------------------------------------------------
 
@@ -136,6 +143,7 @@ class LiveDirector:
         """Pass on what a log has grown by."""
         path = self._path_of[session_id]
         for event in events:
+            self._cancels.grown(path, event)
             self._watcher.grown(Grown(path, session_id, event))
 
     def on_idle(self, session_id: str, prompts: int, outcome: Outcome) -> None:

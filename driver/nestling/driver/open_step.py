@@ -27,6 +27,7 @@ class OpenStep:
         self._called: dict[str, list[int]] = {}
         self._places: set[Place] = set()
         self._tools: set[Place] = set()
+        self._results = 0
 
     def take(self, event: Event) -> None:
         """Take in the next event of the log."""
@@ -43,6 +44,8 @@ class OpenStep:
                 self._begin(event.data["turn"], 0)
             case "assistant/message":
                 self._blocks = _tool_calls(event.data["message"]["content"])
+            case "tool/result":
+                self._results += 1
             case "tool/call":
                 self._called.setdefault(event.data["callId"], []).append(event.seq)
 
@@ -50,6 +53,11 @@ class OpenStep:
         self._turn, self._step = turn, step
         self._blocks, self._called, self._places = {}, {}, set()
         self._tools = set()
+        self._results = 0
+
+    def owed_before(self, block: int) -> int:
+        """Return how many tool calls before a block's have no result yet."""
+        return max(0, sum(each < block for each in self._blocks) - self._results)
 
     def claim_tool(self, place: Place, call_id: str, length: int) -> None:
         """Take note of a request for a tool's result, as ``claim`` does."""

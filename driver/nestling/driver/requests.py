@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from nestling.driver.cancels import Cancels
 from nestling.driver.director import (
+    CancelInstead,
     Creation,
     Delegation,
     DelegationDecision,
@@ -14,7 +16,7 @@ from nestling.driver.director import (
     Unanswered,
     too_deep,
 )
-from nestling.driver.endings import Endings, settled
+from nestling.driver.endings import Endings, given_up, settled
 from nestling.driver.hub_session import HubSession, Parentage, State
 from nestling.driver.tree import Tree
 from nestling.session.errors import (
@@ -31,7 +33,6 @@ from nestling.wire.agent_reference import module_of
 from nestling.wire.messages import (
     RUN_TOOL,
     Delegate,
-    Settled,
     Tool,
     ToolResult,
 )
@@ -44,9 +45,10 @@ class Requests:
     that log when it comes, and answered once that much is durable, never before.
     """
 
-    def __init__(self, tree: Tree, endings: Endings) -> None:
+    def __init__(self, tree: Tree, endings: Endings, cancels: Cancels) -> None:
         self._tree = tree
         self._endings = endings
+        self._cancels = cancels
 
     # --- tools -----------------------------------------------------------------
 
@@ -86,17 +88,20 @@ class Requests:
         elif isinstance(decision, Run):
             self._tree.say(session, answer, RUN_TOOL)
         elif isinstance(decision, Unanswered):
-            self._leave_open(session, answer, asked["callId"])
+            self._endings.leave_open(session, answer, asked["callId"])
+        elif isinstance(decision, CancelInstead):
+            # What was called before it has its result first, on every schedule.
+            length = len(session.log) + session.step.owed_before(message.block)
+            said = answer, dumps(given_up(asked["callId"]))
 
-    def _leave_open(
-        self, session: HubSession, answer: ToolResult | Settled, call_id: str
-    ) -> None:
-        """Answer a request once its turn is cancelled, so that its session can end."""
-        said = answer, dumps(given_up(call_id))
-        if session.cancelled == answer.turn:
-            self._tree.say(session, *said)
-        else:
-            session.left_open.append(said)
+            def cancelled(at: CancelInstead = decision) -> bool:
+                if session.state is State.RUNNING:
+                    if len(session.log) < length or not self._cancels.stated(*at):
+                        return False
+                    self._tree.say(session, *said)
+                return True
+
+            self._tree.when_due(cancelled)
 
     # --- children --------------------------------------------------------------
 
@@ -133,7 +138,9 @@ class Requests:
                 result = refusal(asked["callId"], decision.message)
                 self._settle(session, message, result)
             case Unanswered():
-                self._leave_open(session, settled(session, message), asked["callId"])
+                self._endings.leave_open(
+                    session, settled(session, message), asked["callId"]
+                )
 
     def _create_child(
         self, parentage: Parentage, delegation: Delegation, creation: Creation
@@ -239,18 +246,6 @@ def refusal(call_id: str, why: str) -> JsonObject:
         "block": block,
         "error": {"name": "DelegationRefusedError", "code": "DELEGATION_REFUSED"},
     }
-
-
-def given_up(call_id: str) -> JsonObject:
-    """Build the answer to a request that nobody waits for any more."""
-    text = {"type": "text", "text": "Error: the turn was cancelled"}
-    block = {
-        "type": "tool-result",
-        "toolCallId": call_id,
-        "content": [text],
-        "isError": True,
-    }
-    return {"block": block, "error": {"name": "AbortError", "code": "ABORTED"}}
 
 
 def _strings(body: bytes, *keys: str) -> JsonObject:

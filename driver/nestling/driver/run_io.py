@@ -8,6 +8,7 @@ import anyio
 import anyio.to_thread
 
 from nestling.driver.director import Director
+from nestling.driver.feeder_io import Feeder
 from nestling.driver.hub_io import Bounds, RunEnd
 from nestling.driver.hub_thread_io import HubThread
 from nestling.driver.instructions import Notice
@@ -22,6 +23,7 @@ async def run_tree(
     launcher: Launcher,
     bounds: Bounds | None = None,
     watch: Callable[[Notice], None] = lambda notice: None,
+    feeder: Feeder | None = None,
 ) -> RunEnd:
     """Run a tree to its end; cancelling it ends every process of the run first.
 
@@ -32,13 +34,16 @@ async def run_tree(
         launcher: how workers are started.
         bounds: when a run that does not end by itself is over.
         watch: called in the hub's thread with what a person may want to see.
+        feeder: says when paced answers may be served, if the director gives any.
 
     Raises:
         LaunchError: if there is no room for the run: its directory, its thread, its
             descriptors, its writer.
     """
     with open_store("memory:") as store, StoreWriter(store) as writer:
-        thread = HubThread(director, launcher, writer, bounds or Bounds(), watch)
+        thread = HubThread(
+            director, launcher, writer, bounds or Bounds(), watch, feeder=feeder
+        )
         start(thread)
         try:
             await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)

@@ -21,6 +21,7 @@ from nestling.driver.instructions import (
     Stopped,
 )
 from nestling.driver.live_director import Grown
+from nestling.driver.stated_cancels import CancelPoint, StatedCancels
 from nestling.session.errors import JsonDomainError, NestlingError
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject, check, copied
@@ -91,8 +92,15 @@ class StartedRun:
 
     thread: HubThread
 
-    def __init__(self, session_id: str, asked: int, caller: CallerLoop) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        asked: int,
+        caller: CallerLoop,
+        cancels: StatedCancels | None = None,
+    ) -> None:
         self.session_id = session_id
+        self._cancels = StatedCancels(()) if cancels is None else cancels
         self.losses: list[tuple[str, str]] = []
         self._caller = caller
         self._asked: float = asked
@@ -144,7 +152,7 @@ class StartedRun:
             NestlingError: if the run has ended, or is being closed.
             JsonDomainError: if the prompt is no JSON.
         """
-        if self._done == math.inf or self._is_closing:
+        if self.is_done:
             raise NestlingError(f"the run {self.session_id} has ended")
         said = prompt_blocks(prompt)
         self._asked += 1
@@ -253,6 +261,11 @@ class StartedRun:
         return self._ended_run().logs
 
     @property
+    def unreached(self) -> Sequence[CancelPoint]:
+        """The places where a turn was to be cancelled and that it did not come to."""
+        return self._cancels.unreached
+
+    @property
     def printed(self) -> Mapping[str, str]:
         """What each worker printed, tracebacks too, by spawn path; the last 64 KiB.
 
@@ -269,6 +282,11 @@ class StartedRun:
                 f"the run {self.session_id} has not ended: await run.close() first"
             )
         return self._end
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more can be told: the root has ended, or is being closed."""
+        return self._done == math.inf or self._is_closing
 
     @property
     def is_over(self) -> bool:

@@ -7,9 +7,10 @@ served, and may be ahead of the worker by no more than ``AHEAD`` chunks.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final, NamedTuple
 
-from nestling.driver.director import Answer, CallRequest, EncodedChunks
+from nestling.driver.director import Answer, CallRequest, Cut, EncodedChunks
 from nestling.session.chunk import FAILED, chunk_problem, is_finish
 from nestling.session.errors import (
     JsonDomainError,
@@ -58,12 +59,18 @@ class OpenCall:
         answer: the whole answer, with how it ends; None while a provider makes it.
         served: how many chunks were sent.
         is_closed: whether the end of the answer was sent, too.
+        cut: where a provider's answer is cut short, if it comes so far.
+        is_at_gate: whether a gate holds the answer.
         heard_at: when its provider was last heard of, or let go on, in monotonic
             seconds.
     """
 
     def __init__(
-        self, request: CallRequest, answer: Answer | None, window: Window
+        self,
+        request: CallRequest,
+        answer: Answer | None,
+        window: Window,
+        cut: Cut | None = None,
     ) -> None:
         self.request = request
         self.chunks = EncodedChunks(()) if answer is None else answer.chunks
@@ -72,6 +79,10 @@ class OpenCall:
         self.served = 0
         self.is_closed = False
         self.heard_at = 0.0
+        self.cut = cut
+        self.is_at_gate = False
+        is_paced = answer is not None and answer.pace is not None
+        self._released: float = 0 if is_paced else inf
         self._logged = 0
         self._allowed = AHEAD
         self._times: list[int] = []
@@ -81,6 +92,40 @@ class OpenCall:
     def is_served(self) -> bool:
         """Whether every chunk that is known was sent."""
         return self.served == len(self.chunks)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the end of the answer may be sent."""
+        return self.is_served and self._released > len(self.chunks)
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether some of the answer waits for its time, which no gate holds."""
+        is_open = not self.is_closed and self._released <= len(self.chunks)
+        return is_open and not self.is_at_gate
+
+    def release(self, count: int, *, is_at_gate: bool) -> None:
+        """Let so many chunks be served, in all; one more than there are, and the end."""
+        self._released, self.is_at_gate = count, is_at_gate
+
+    def hold(self) -> None:
+        """Serve no more of the answer."""
+        self.release(self.served, is_at_gate=True)
+
+    @property
+    def is_cut_due(self) -> bool:
+        """Whether the answer has come to where it is cut short."""
+        if self.cut is None or self.served != self.cut.after:
+            return False
+        return not (self.served and is_finish(self.chunks.objects[self.served - 1]))
+
+    @property
+    def _limit(self) -> int:
+        """How many chunks may be served for now."""
+        limit = min(len(self.chunks), self._released)
+        if self.cut is not None and self.served < self.cut.after:
+            limit = min(limit, self.cut.after)
+        return int(limit)
 
     @property
     def is_ahead(self) -> bool:
@@ -136,12 +181,12 @@ class OpenCall:
         Args:
             now: epoch milliseconds, the time the chunks will have in the log.
         """
-        if self.is_served or not self.window.open:
+        first, limit = self.served, self._limit
+        if first >= limit or not self.window.open:
             return None
         texts, size = [], 0
-        first = self.served
         all_texts = self.chunks.texts
-        for number in range(first, len(all_texts)):
+        for number in range(first, limit):
             text = all_texts[number]
             texts.append(text)
             size += len(text) + 1

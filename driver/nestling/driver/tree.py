@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from nestling.driver.director import Creation, Director, EndedBy, Resume
@@ -67,6 +67,7 @@ class Tree:
         self._unlaunched: list[HubSession] = []
         self._seeds: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self._reaped = 0
+        self._due: list[Callable[[], bool]] = []
 
     def __iter__(self) -> Iterator[HubSession]:
         return iter(self._sessions)
@@ -199,6 +200,15 @@ class Tree:
             agent = session.creation.agent
             self.orders.append(Launch(session.launch, session.path, agent))
             self.notice(session, "starting")
+
+    def when_due(self, action: Callable[[], bool]) -> None:
+        """Try `action` after this event and each one to come, until it returns True."""
+        self._due.append(action)
+
+    def do_due(self) -> None:
+        """Try what waits to be due."""
+        if self._due:
+            self._due = [action for action in self._due if not action()]
 
     def is_starting(self, session: HubSession) -> bool:
         """Tell whether a session's worker was launched and is not ready yet."""

@@ -12,7 +12,7 @@ from nestling.session.errors import UnreadableError
 from nestling.wire.agent_reference import TAPE, absolute, parse_reference
 
 
-def cast_of(path: Path, agent: str | None) -> Cast | None:
+def cast_of(path: Path | str, agent: str | None = None) -> Cast | None:
     """Return who runs a scenario again; None for tape agents.
 
     Args:
@@ -24,6 +24,7 @@ def cast_of(path: Path, agent: str | None) -> Cast | None:
         UnreadableError: if ``scenario.toml`` is not readable, or is needed and missing.
         AgentReferenceError: if a reference is none.
     """
+    path = Path(path)
     if agent == TAPE:
         return None
     config = load_config(path)

@@ -1,14 +1,15 @@
 """The command line, ``nestling``.
 
-Each command does its work through ``run_command``, which maps every outcome to an exit
-code and to something that can be printed anywhere (``nestling.harness.command_io``).
+What a command is called and takes stands here; what it does is loaded when it is asked
+for (``tree_commands_io``, ``store_commands_io``). It works through ``run_command``, which
+maps every outcome to an exit code and to something that can be printed anywhere
+(``nestling.harness.command_io``).
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from contextlib import redirect_stdout
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,6 @@ import typer
 
 from nestling.driver.launcher_name import LauncherName
 from nestling.harness.command_io import (
-    EXIT_FAILED,
     EXIT_OK,
     Result,
     error_object,
@@ -26,16 +26,7 @@ from nestling.harness.command_io import (
     run_command,
     unprinted,
 )
-from nestling.harness.interrupts_io import is_interrupted, unless_interrupted
-from nestling.harness.live_run_report import (
-    LiveRunReport,
-    live_run_json,
-    live_run_text,
-)
-from nestling.harness.record_report import RecordReport, record_json, record_text
-from nestling.harness.replay_report import ReplayReport, report_json, report_text
-from nestling.harness.scenario_io import load_scenario
-from nestling.harness.script_report import script_json, script_text
+from nestling.harness.interrupts_io import is_interrupted
 from nestling.session.version import VERSION
 
 # Typer brings its own copy of the library whose error this is, or not, by version.
@@ -58,7 +49,7 @@ JsonOption = Annotated[
 
 def _finite(seconds: float) -> float:
     if not math.isfinite(seconds):
-        raise typer.BadParameter("Expected a finite number of seconds")
+        raise typer.BadParameter("Expected a finite number")
     return seconds
 
 
@@ -88,11 +79,6 @@ LauncherOption = Annotated[
 ]
 
 
-def _print_version(is_wanted: bool) -> None:
-    if is_wanted:
-        run_command(lambda: Result(f"nestling {VERSION}"), None)
-
-
 class VerifyLevel(Enum):
     """What it is if a model is told something else than recorded."""
 
@@ -104,6 +90,11 @@ class VerifyLevel(Enum):
     def level(self) -> Literal["off", "warn", "strict"]:
         """What the harness calls it."""
         return "off" if self is self.OFF else "warn" if self is self.WARN else "strict"
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        run_command(lambda: Result(f"nestling {VERSION}"), None)
 
 
 @app.callback()
@@ -125,10 +116,9 @@ def _nestling(
 def script(scenario: ScenarioArgument, as_json: JsonOption = False) -> None:
     """Print the scripts derived from a scenario; no process is started."""
 
-    def work() -> Result:
-        loaded = load_scenario(scenario)
-        return Result(script_json(loaded) if as_json else script_text(loaded))
+    from nestling.harness import tree_commands_io as commands
 
+    work = partial(commands.script, scenario, as_json=as_json)
     run_command(work, {"sessions": []} if as_json else None)
 
 
@@ -146,6 +136,15 @@ def replay(
             "default the one in scenario.toml, else tape.",
         ),
     ] = None,
+    speed: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            callback=_finite,
+            help="0 serves answers at once, 1 as they were recorded, N is N times as "
+            "fast.",
+        ),
+    ] = 0.0,
     verify: Annotated[
         VerifyLevel | None,
         typer.Option(
@@ -157,19 +156,11 @@ def replay(
 ) -> None:
     """Replay a recorded tree, one process a session."""
 
-    def work() -> Result:
-        bounds = (stall, timeout)
-        report = replay_scenario(
-            scenario,
-            bounds,
-            draws=not as_json,
-            launcher=launcher,
-            agent=agent,
-            verify=verify,
-        )
-        output = report_json(report) if as_json else report_text(report)
-        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+    from nestling.harness import tree_commands_io as commands
 
+    how = commands.How((stall, timeout), launcher, as_json=as_json)
+    level = None if verify is None else verify.level
+    work = partial(commands.replay, scenario, how, agent, speed, level)
     run_command(work, {"sessions": []} if as_json else None)
 
 
@@ -183,11 +174,10 @@ def record(
 ) -> None:
     """Run a scenario's agent with its provider, and record the tree."""
 
-    def work() -> Result:
-        report = record_scenario(scenario, (stall, timeout), launcher)
-        output = record_json(report) if as_json else record_text(report)
-        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+    from nestling.harness import tree_commands_io as commands
 
+    how = commands.How((stall, timeout), launcher, as_json=as_json)
+    work = partial(commands.record, scenario, how)
     run_command(work, {"sessions": []} if as_json else None)
 
 
@@ -218,17 +208,28 @@ def run(
 ) -> None:
     """Run a live tree of agents, one process a session."""
 
-    def work() -> Result:
-        report = run_agent(
-            (agent, prompts, provider, store),
-            (stall, timeout),
-            launcher,
-            draws=not as_json,
-        )
-        output = live_run_json(report) if as_json else live_run_text(report)
-        return Result(output, EXIT_OK if report.is_ok else EXIT_FAILED)
+    from nestling.harness import tree_commands_io as commands
 
+    how = commands.How((stall, timeout), launcher, as_json=as_json)
+    work = partial(commands.run, (agent, prompts, provider, store), how)
     run_command(work, {"sessions": []} if as_json else None)
+
+
+@app.command()
+def refresh(
+    scenario: Annotated[Path, typer.Argument(help="A folder with a scenario.toml.")],
+    as_json: JsonOption = False,
+    stall: StallOption = 10.0,
+    timeout: TimeoutOption = 300.0,
+    launcher: LauncherOption = LauncherName.AUTO,
+) -> None:
+    """Replay a scenario's agent, and write anew what it tells the model; no key needed."""
+
+    from nestling.harness import tree_commands_io as commands
+
+    how = commands.How((stall, timeout), launcher, as_json=as_json)
+    work = partial(commands.refresh, scenario, how)
+    run_command(work, {"sessions": [], "changed": []} if as_json else None)
 
 
 @app.command()
@@ -301,114 +302,6 @@ def doctor(as_json: JsonOption = False) -> None:
     from nestling.harness.doctor_io import doctor as look
 
     run_command(partial(look, as_json=as_json), {"checks": []} if as_json else None)
-
-
-def run_agent(
-    what: tuple[str, list[str], list[str], str],
-    bounds: tuple[float, float],
-    launcher: LauncherName,
-    *,
-    draws: bool,
-) -> LiveRunReport:
-    """Run an agent, drawing the tree as it grows if asked to.
-
-    Args:
-        what: the agent's reference, its prompts, its providers, the store's address.
-        bounds: seconds without progress, and in all, after which it ends.
-        launcher: how workers start.
-        draws: whether to draw it.
-
-    Raises:
-        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
-    """
-    import anyio
-
-    from nestling.driver.hub_io import Bounds
-    from nestling.driver.template_launcher_io import launcher_of
-    from nestling.harness.growing_tree_io import GrowingTree
-    from nestling.harness.live_run_io import AgentRun
-
-    chosen = AgentRun(*what)
-    with GrowingTree(is_wanted=draws) as tree:
-        starts = launcher_of(launcher)
-        work = partial(chosen.carry_out, Bounds(*bounds), starts, tree.watch)
-        report = anyio.run(partial(unless_interrupted, work, at_last=tree.close))
-    if report is None:
-        raise KeyboardInterrupt
-    return report
-
-
-def record_scenario(
-    path: Path, bounds: tuple[float, float], launcher: LauncherName
-) -> RecordReport:
-    """Record a scenario.
-
-    Args:
-        path: the scenario's folder.
-        bounds: seconds without progress, and in all, after which it ends.
-        launcher: how workers start.
-
-    Raises:
-        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
-    """
-    import anyio
-
-    from nestling.driver.hub_io import Bounds
-    from nestling.driver.template_launcher_io import launcher_of
-    from nestling.harness.record_io import record
-
-    work = partial(record, path, Bounds(*bounds), launcher_of(launcher))
-    # What a provider prints is not what this program has to say.
-    with redirect_stdout(sys.stderr):
-        report = anyio.run(unless_interrupted, work)
-    if report is None:
-        raise KeyboardInterrupt
-    return report
-
-
-def replay_scenario(
-    path: Path,
-    bounds: tuple[float, float],
-    *,
-    draws: bool,
-    launcher: LauncherName,
-    agent: str | None,
-    verify: VerifyLevel | None,
-) -> ReplayReport:
-    """Load and replay a scenario, drawing the tree as it grows if asked to.
-
-    Args:
-        path: the scenario's.
-        bounds: seconds without progress, and in all, after which it ends.
-        draws: whether to draw it.
-        launcher: how workers start.
-        agent: which agent to run; None for the scenario's own.
-        verify: what another request than recorded is; None for the scenario's own.
-
-    Raises:
-        KeyboardInterrupt: if a signal has ended it; everything is cleaned up then.
-    """
-    # What only a replay needs stays out of the way of the other commands.
-    import anyio
-
-    from nestling.driver.hub_io import Bounds
-    from nestling.driver.template_launcher_io import launcher_of
-    from nestling.harness.casting_io import cast_of
-    from nestling.harness.growing_tree_io import GrowingTree
-    from nestling.harness.replay_io import replay
-
-    loaded = load_scenario(path)
-    cast = cast_of(path, agent)
-    with GrowingTree(is_wanted=draws) as tree:
-        starts = launcher_of(launcher)
-        level = None if verify is None else verify.level
-        work = partial(
-            replay, loaded, Bounds(*bounds), starts, tree.watch, cast, verify=level
-        )
-        report = anyio.run(partial(unless_interrupted, work, at_last=tree.close))
-    if report is None:
-        raise KeyboardInterrupt
-    return report
 
 
 def main() -> None:

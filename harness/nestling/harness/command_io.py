@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, NoReturn, TextIO
 import typer
 
 from nestling.harness.interrupts_io import EXIT_INTERRUPTED, is_interrupted
-from nestling.harness.script_report import shown
+from nestling.harness.printable import shown
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject, dumps
 

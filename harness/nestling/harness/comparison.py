@@ -66,6 +66,11 @@ class Comparison(Protocol):
         ...
 
     @property
+    def log(self) -> Sequence[Event]:
+        """The live log so far, as far as it was compared."""
+        ...
+
+    @property
     def has_other_inputs(self) -> bool:
         """Whether an input was found to be another, missing or new."""
         ...
@@ -103,6 +108,11 @@ class TapeComparison:
     def __init__(self, recorded: Sequence[Event]) -> None:
         self.position = 0
         self._recorded = recorded
+
+    @property
+    def log(self) -> Sequence[Event]:
+        """The live log so far: it is the recorded one."""
+        return self._recorded[: self.position]
 
     def take(self, event: Event) -> Sequence[Finding]:
         """Compare the next event with the one at the same place."""
@@ -185,6 +195,11 @@ class AgentComparison:
         self._segment: list[Event] = []
         self._pending: list[_Deviation] = []
         self._opened: tuple[CallAt, int] | None = None
+
+    @property
+    def log(self) -> Sequence[Event]:
+        """The live log so far."""
+        return self._live
 
     # --- events ------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nestling.harness.script_report import shown
+from nestling.harness.printable import shown
 from nestling.session.spawn_path import ROOT, sort_key
 
 

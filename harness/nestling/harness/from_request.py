@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -18,6 +18,7 @@ import msgspec
 from nestling.harness.js_regex import compile_js, utf16_units
 from nestling.harness.scripts import Entry
 from nestling.session.errors import UnreadableError
+from nestling.session.event import Event
 from nestling.session.fold import joined
 from nestling.session.jsontext import Json
 
@@ -25,21 +26,30 @@ _OPENING: Final = "{{fromRequest:"
 _CLOSING: Final = re.compile(r"\}\}+")
 
 
-def resolve(entry: Entry, messages: Sequence[Json]) -> Entry:
+def has_placeholders(entry: Entry) -> bool:
+    """Tell whether an entry has something to be filled in."""
+    strings = (entry.message, entry.code, entry.ready_file)
+    return any(_OPENING in text for text in _strings([*entry.chunks, *strings]))
+
+
+def resolve(
+    entry: Entry, messages: Sequence[Json], found: dict[str, str] | None = None
+) -> Entry:
     """Fill in an entry's placeholders.
 
     Args:
         entry: a scripted answer; the same object comes back if it has none.
         messages: the messages of the request, as JSON.
+        found: takes what each placeholder came to.
 
     Raises:
         UnreadableError: if a placeholder does not end, its pattern is invalid, or it
             matches nothing.
     """
-    strings = (entry.message, entry.code, entry.ready_file)
-    if not any(_OPENING in text for text in _strings([*entry.chunks, *strings])):
+    if not has_placeholders(entry):
         return entry
-    request = _Request(messages)
+    request = _Request(messages, {} if found is None else found)
+    strings = (entry.message, entry.code, entry.ready_file)
     message, code, ready_file = (request.filled(text) for text in strings)
     return msgspec.structs.replace(
         entry,
@@ -50,11 +60,36 @@ def resolve(entry: Entry, messages: Sequence[Json]) -> Entry:
     )
 
 
+def filled_event(event: Event, found: Mapping[str, str]) -> Event:
+    """Return an event with the placeholders in it that are known filled in.
+
+    Args:
+        event: a recorded one; the same object comes back if it has none.
+        found: what each placeholder came to.
+    """
+    if not any(_OPENING in text for text in _strings(event.data)):
+        return event
+    return msgspec.structs.replace(event, data=_replaced(event.data, found))
+
+
+def _replaced(value: Json, found: Mapping[str, str]) -> Json:
+    if type(value) is str:
+        for placeholder, text in found.items():
+            value = value.replace(placeholder, text)
+        return value
+    if type(value) is list:
+        return [_replaced(item, found) for item in value]
+    if type(value) is dict:
+        return {key: _replaced(item, found) for key, item in value.items()}
+    return value
+
+
 class _Request:
     """The request that placeholders are filled from."""
 
-    def __init__(self, messages: Sequence[Json]) -> None:
+    def __init__(self, messages: Sequence[Json], found: dict[str, str]) -> None:
         self._messages = messages
+        self._known = found
 
     @cached_property
     def _text(self) -> str:
@@ -83,7 +118,9 @@ class _Request:
             # A run of braces ends with the placeholder's own two: the ones before
             # them belong to the pattern, as in {{fromRequest:a{4}}}.
             end = closing.end()
-            parts += [text[at:start], self._found(text[begin : end - 2])]
+            value = self._found(text[begin : end - 2])
+            self._known[text[start:end]] = value
+            parts += [text[at:start], value]
             at = end
         return "".join([*parts, text[at:]])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from nestling.harness.nearest import Nearest
 from nestling.session.outcome import Outcome
 from nestling.session.spawn_path import sort_key
 
@@ -89,12 +90,19 @@ class Account:
 
 
 class Ledger:
-    """The accounts of one replay, its problems and its warnings."""
+    """The accounts of one replay, its problems and its warnings.
+
+    Attributes:
+        accounts: what happened to each recorded session, by spawn path.
+        nearest: the recorded call that is most like the one that was missed, by the
+            path of the session that asked.
+    """
 
     def __init__(self) -> None:
         self.accounts: dict[str, Account] = {}
         self._found: list[Problem] = []
         self._warnings: list[Problem] = []
+        self.nearest: dict[str, Nearest] = {}
 
     def open(self, path: str, recorded_calls: int) -> Account:
         """Open the account of a recorded session."""

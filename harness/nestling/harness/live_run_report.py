@@ -8,9 +8,9 @@ from typing import NamedTuple
 from nestling.driver.exits import Log
 from nestling.driver.started_run_io import RunResult
 from nestling.harness.drawn_tree import drawn_labels
+from nestling.harness.printable import shown
 from nestling.harness.record_report import printed_lines
 from nestling.harness.replay_report import LABEL_WIDTH, counted, cut
-from nestling.harness.script_report import shown
 from nestling.session.boundary import own_events
 from nestling.session.event import Event
 from nestling.session.jsontext import JsonObject

@@ -37,10 +37,16 @@ _HANG_PREFIX: Final[tuple[JsonObject, ...]] = (
 
 
 class PlannedCall(NamedTuple):
-    """One entry of a script, ready to be served."""
+    """One entry of a script, ready to be served.
+
+    Attributes:
+        answer: how it is answered, placeholders not filled in.
+        call: the entry and where it was recorded.
+    """
 
     purpose: str
     answer: Answer
+    call: ScriptCall
 
 
 class RecordedResult(NamedTuple):
@@ -196,10 +202,18 @@ def turn_at(events: Sequence[Event], length: int) -> int:
 
 
 def _planned(call: ScriptCall, own: Sequence[Event]) -> PlannedCall:
-    return PlannedCall(call.purpose, _answer(call.entry, call.place, own))
+    answer = answer_of(call.entry, call.place, own)
+    return PlannedCall(call.purpose, answer, call)
 
 
-def _answer(entry: Entry, place: CallPlace | None, own: Sequence[Event]) -> Answer:
+def answer_of(entry: Entry, place: CallPlace | None, own: Sequence[Event]) -> Answer:
+    """Return the answer that an entry of a script stands for.
+
+    Args:
+        entry: the entry.
+        place: where its call was recorded, if it was.
+        own: the own events of the session.
+    """
     chunks = EncodedChunks(entry.chunks)
     match entry.kind:
         case "throw":

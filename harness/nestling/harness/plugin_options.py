@@ -47,6 +47,11 @@ class Mark(NamedTuple):
         launcher: how workers start.
         timeout: seconds after which a replay is over in any case.
         stall: seconds without progress after which it is over.
+        verify: what it is if a model is told something else than recorded: a problem
+            (``strict``), a warning (``warn``), nothing (``off``); by default as the
+            scenario says.
+        speed: 0 to serve answers at once, 1 as they were recorded, N to be N times as
+            fast.
         network: whether the test and its workers may use the network.
     """
 
@@ -55,6 +60,8 @@ class Mark(NamedTuple):
     launcher: LauncherName = LauncherName.AUTO
     timeout: float = 300.0
     stall: float = 10.0
+    verify: Literal["off", "warn", "strict"] | None = None
+    speed: float = 0.0
     network: bool = False
 
 
@@ -108,6 +115,8 @@ KEYWORDS: Final[Mapping[str, _Expected]] = {
     ),
     "timeout": _SECONDS,
     "stall": _SECONDS,
+    "verify": _Expected("one of off, warn, strict", choices=("off", "warn", "strict")),
+    "speed": _Expected("a number, at least 0", (int, float), least=0.0),
     "network": _Expected("True or False", (bool,)),
 }
 """What the marker takes beside the path, and what each has to be."""

@@ -12,9 +12,8 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio.to_thread
 import pytest
@@ -24,11 +23,12 @@ from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.casting_io import cast_of
+from nestling.harness.gates_io import Gate
 from nestling.harness.plugin_options import Mark, RecordMode, is_ci
 from nestling.harness.recordings_report import Facts
 from nestling.harness.replay_director import Cast
 from nestling.harness.replay_io import replay
-from nestling.harness.replay_report import ReplayReport
+from nestling.harness.replay_report import ReplayReport, problem_lines
 from nestling.harness.scenario import Scenario
 from nestling.harness.scenario_io import CONFIG_NAME, ROOT_NAME, load_scenario
 from nestling.session.errors import NestlingError
@@ -119,7 +119,7 @@ class PluginRun:
     def __init__(self, mode: RecordMode, *, refreshes: bool) -> None:
         self.mode = mode
         self.refreshes = refreshes
-        self.facts = Facts([], [], {})
+        self.facts = Facts([], [], {}, [])
         self.places: Sequence[Place] = ()
         self._launchers: dict[tuple[LauncherName, bool], Launcher] = {}
         self._stack = ExitStack()
@@ -137,7 +137,7 @@ class PluginRun:
         self._has_siblings = has_siblings
         # Held from here on, a template is not what some test has left.
         for place in self.places:
-            self._launcher(place.mark.launcher, is_offline=not place.mark.network)
+            self._offline_launcher(place)
 
     def close(self) -> None:
         """End the templates."""
@@ -155,6 +155,11 @@ class PluginRun:
             self._launchers[key] = launcher
         return self._launchers[key]
 
+    def _offline_launcher(self, place: Place) -> Launcher:
+        """Return what replays a scenario; offline, unless its test says otherwise."""
+        mark = place.mark
+        return self._launcher(mark.launcher, is_offline=not mark.network)
+
     def _modules(self) -> list[str]:
         """Return the agent modules of all tests: a template that knows them is kept."""
         found: dict[str, None] = {}
@@ -170,12 +175,12 @@ class PluginRun:
     # --- one test --------------------------------------------------------------------
 
     async def load(self, place: Place) -> Scenario:
-        """Load a test's scenario; record it before, if it is to be.
+        """Load a test's scenario; record or refresh it before, if it is to be.
 
         Raises:
             MissingRecordingError: if there is nothing to replay, and none may be made.
             RecordingRefusedError: on a build server, if it would have to be made.
-            NestlingError: if it cannot be recorded or read.
+            NestlingError: if it cannot be recorded, refreshed or read.
         """
         if self.mode == "all" and place.has_config:
             await self._record(place)
@@ -183,35 +188,52 @@ class PluginRun:
             if self.mode == "none" or not place.has_config:
                 raise MissingRecordingError(_missing(place))
             await self._record(place)
+        if self.refreshes and place.has_config:
+            await self._refresh(place)
         return await anyio.to_thread.run_sync(load_scenario, place.folder)
 
-    async def replay(self, place: Place, scenario: Scenario) -> ReplayReport:
-        """Replay a test's scenario, and refresh it, if it is to be.
+    async def replay(
+        self, place: Place, scenario: Scenario, gates: Sequence[Gate] = ()
+    ) -> ReplayReport:
+        """Replay a test's scenario.
+
+        Args:
+            place: where it is, and how it is replayed.
+            scenario: the scenario.
+            gates: hold answers.
 
         Raises:
-            NestlingError: if it cannot be replayed or refreshed.
+            NestlingError: if it cannot be replayed.
         """
-        launcher = self._launcher(
-            place.mark.launcher, is_offline=not place.mark.network
-        )
-        if self.refreshes and place.has_config:
-            refreshed = await self._refresh(place, launcher)
-            if refreshed is not None:
-                return refreshed
         cast = await anyio.to_thread.run_sync(place.cast)
-        return await replay(scenario, place.bounds, launcher, cast=cast)
+        report = await replay(
+            scenario,
+            place.bounds,
+            self._offline_launcher(place),
+            cast=cast,
+            verify=place.mark.verify,
+            speed=place.mark.speed,
+            gates=gates,
+        )
+        lines = problem_lines(report.warnings)
+        self.facts.warned.extend(f"{place.folder}: {line}" for line in lines)
+        return report
 
-    async def _refresh(self, place: Place, launcher: Launcher) -> ReplayReport | None:
-        """Refresh a scenario; return the replay that did it, None if one did before."""
-        refresh: Any = import_module("nestling.harness.refresh_io").refresh
+    async def _refresh(self, place: Place) -> None:
+        # Whoever replays only does not pay for it.
+        from nestling.harness.refresh_io import refresh
+        from nestling.harness.refresh_report import refresh_text
+
         async with self._alone(place.folder, "refresh") as is_first:
             if not is_first:
-                return None
-            refreshed = await refresh(place.folder, place.bounds, launcher)
+                return
+            refreshed = await refresh(
+                place.folder, place.bounds, self._offline_launcher(place)
+            )
+            if not refreshed.is_ok:
+                raise NestlingError(refresh_text(refreshed))
             if refreshed.changed:
                 self.facts.refreshed[str(place.folder)] = sorted(refreshed.changed)
-            report: ReplayReport = refreshed.report
-            return report
 
     async def _record(self, place: Place) -> None:
         # Whoever replays only does not pay for it.

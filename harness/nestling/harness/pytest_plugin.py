@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nestling.harness.scenario import Scenario
 
 MARKER: Final = (
-    "scenario(path, *, agent, launcher, timeout, stall, network): the recorded tree that "
+    "scenario(path, *, agent, launcher, timeout, stall, verify, speed, network): the recorded tree that "
     "this test replays, by the `replay` fixture; the path starts at the test's folder."
 )
 _ABSENT: Final = object()

@@ -10,30 +10,36 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nestling.driver.driver_io import Driver
 from nestling.driver.exits import Log
 from nestling.driver.hub_io import Bounds
 from nestling.driver.launcher_io import Launcher
 from nestling.driver.launcher_name import LauncherName
+from nestling.driver.started_run_io import StartedRun
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.crashes import ends_dead
-from nestling.harness.harvest import harvest, mistakes, read_harvest
+from nestling.harness.folder_lock_io import held
+from nestling.harness.harvest import mistakes, read_harvest
 from nestling.harness.ledger import Problem
-from nestling.harness.placeless import placeless
 from nestling.harness.record_report import RecordReport
-from nestling.harness.replay_director import ReplayDirector
-from nestling.harness.scenario import Scenario
+from nestling.harness.saving_io import recorded_files
 from nestling.harness.scenario_config_io import ScenarioConfig, require_config
-from nestling.harness.scenario_write_io import write_scenario
-from nestling.harness.support import hindrances
-from nestling.harness.tape_runner import TapeRunner
-from nestling.session.errors import AgentReferenceError, described
+from nestling.harness.scenario_write_io import (
+    ScenarioChangedError,
+    logs_in,
+    write_scenario,
+)
+from nestling.harness.steps import cancel_points, described_point
+from nestling.session.errors import AgentReferenceError, StoreError, described
 from nestling.session.request import Provider
 from nestling.session.spawn_path import ROOT
 from nestling.wire.agent_reference import parse_reference
 from nestling.worker.references_io import load_object
+
+_ATTEMPTS: Final = 20
+"""So often others may write a recording while this one is held against it."""
 
 
 async def record(
@@ -60,15 +66,28 @@ async def record(
     answering = load_provider(config.provider) if provider is None else provider
     starts = launcher_of(LauncherName.AUTO) if launcher is None else launcher
     logs, lost, printed = await _run(config, answering, starts, bounds or Bounds())
-    files = harvest(placeless(logs, config.normalisers_at(folder)))
-    problems = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
-    if problems:
-        return RecordReport(None, tuple(problems), printed)
-    scenario = read_harvest(folder.name or str(folder), files)
-    problems = _problems_of_replay(scenario)
-    if not problems:
-        write_scenario(folder, files)
-    return RecordReport(scenario, tuple(problems), printed)
+    wrong = [*lost, *(Problem("recording-failed", *each) for each in mistakes(logs))]
+    if wrong:
+        return RecordReport(None, tuple(wrong), printed)
+    for _ in range(_ATTEMPTS):
+        kept = _kept_logs(folder)
+        files, problems = recorded_files(folder, logs, config.normalisers_at(folder))
+        scenario = read_harvest(folder.name or str(folder), files)
+        try:
+            if not problems:
+                write_scenario(folder, files, kept)
+        except ScenarioChangedError:
+            continue  # what it was held against is not what is there now
+        return RecordReport(scenario, tuple(problems), printed)
+    raise StoreError(f"{folder}: others write it all the time; it is as they left it")
+
+
+def _kept_logs(folder: Path) -> dict[str, bytes]:
+    try:
+        with held(folder, shared=True):
+            return logs_in(folder)
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror or error}") from None
 
 
 async def _run(
@@ -80,10 +99,21 @@ async def _run(
     """Run the tree; return its logs, what happened that must not, what was printed."""
     providers = {"*": provider}
     async with Driver(providers=providers, launcher=launcher, bounds=bounds) as driver:
+        first, *others = config.prompts
         run = await driver.start(
-            config.agent, config.prompts, session_id=config.name, options=config.options
+            config.agent,
+            first,
+            session_id=config.name,
+            options=config.options,
+            cancels=cancel_points(config.steps),
         )
         await run.result()
+        for prompt in others:
+            # One by one: a cancel takes with it what has not begun.
+            if run.is_done:
+                break
+            await run.send(prompt)
+            await run.result()
         logs = await run.close()
     if run.end is not None and run.end.ending != "done":
         waits = "; ".join(f"{path} waits for {what}" for path, what in run.end.waiting)
@@ -95,19 +125,20 @@ async def _run(
         # Who never began has left nothing that could be recorded.
         if config.deaths == "refused" or not ends_dead(logs[path].events)
     ]
-    return logs, lost, run.printed
+    return logs, lost or _unreached(run), run.printed
 
 
-def _problems_of_replay(scenario: Scenario) -> list[Problem]:
-    """Replay a recording without processes, and return what was wrong."""
-    hindered = hindrances(scenario)
-    if hindered:
-        return hindered
-    director = ReplayDirector(scenario)
-    runner = TapeRunner(director)
-    runner.run()
-    director.close()
-    return director.ledger.problems
+def _unreached(run: StartedRun) -> list[Problem]:
+    """Tell of the cancels that were stated and did not happen."""
+    return [
+        Problem(
+            "recording-failed",
+            point.path,
+            f"step {point.turn} was to be cancelled at {described_point(point)}, "
+            "which it did not come to",
+        )
+        for point in run.unreached
+    ]
 
 
 def load_provider(reference: str) -> Provider:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Problem
+from nestling.harness.printable import shown
 from nestling.harness.replay_report import LABEL_WIDTH, counted, cut, problem_lines
 from nestling.harness.scenario import RecordedSession, Scenario
-from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
 from nestling.session.outcome import outcome
 

@@ -22,12 +22,14 @@ class Facts(NamedTuple):
         used: the folders that the markers of collected tests name, absolute.
         recorded: those that were recorded.
         refreshed: the files that a refresh changed, by folder.
+        warned: what differs from what is recorded, and fails nothing.
         deselected: how many tests were collected and not run.
     """
 
     used: list[str]
     recorded: list[str]
     refreshed: dict[str, list[str]]
+    warned: list[str]
     deselected: int = 0
 
 
@@ -36,13 +38,15 @@ def merged(told: Iterable[Facts]) -> Facts:
     used: set[str] = set()
     recorded: list[str] = []
     refreshed: dict[str, list[str]] = {}
+    warned: dict[str, None] = {}
     deselected = 0
     for each in told:
         used.update(each.used)
         recorded += each.recorded
         refreshed.update(each.refreshed)
+        warned.update(dict.fromkeys(each.warned))
         deselected = max(deselected, each.deselected)  # each has seen all tests
-    return Facts(sorted(used), sorted(recorded), refreshed, deselected)
+    return Facts(sorted(used), sorted(recorded), refreshed, sorted(warned), deselected)
 
 
 def is_scenario(names: AbstractSet[str]) -> bool:
@@ -78,7 +82,7 @@ def orphans(names: AbstractSet[str]) -> Iterator[tuple[str, str]]:
 
 
 def done_lines(facts: Facts) -> Iterator[str]:
-    """Yield what a run has written, a line each.
+    """Yield what a run has written and what it warns of, a line each.
 
     Args:
         facts: of the run.
@@ -86,6 +90,7 @@ def done_lines(facts: Facts) -> Iterator[str]:
     yield from (f"recorded: {folder}" for folder in facts.recorded)
     for folder, files in sorted(facts.refreshed.items()):
         yield f"refreshed: {folder} ({', '.join(files)})"
+    yield from (f"warning: {line}" for line in facts.warned)
 
 
 def left_lines(facts: Facts, found: Mapping[str, AbstractSet[str]]) -> Iterator[str]:

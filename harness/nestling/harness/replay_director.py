@@ -8,8 +8,7 @@ What does not fit is written into the ledger and stops the session it was found 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,14 +32,12 @@ from nestling.driver.director import (
     Run,
     Settlement,
     Stop,
-    Stops,
     ToolDecision,
     ToolRequest,
     Unanswered,
     too_deep,
 )
 from nestling.driver.live_director import child_creation
-from nestling.harness.compare import first_difference
 from nestling.harness.comparison import (
     AgentComparison,
     CallAt,
@@ -52,17 +49,23 @@ from nestling.harness.comparison import (
 from nestling.harness.consistency import drifts
 from nestling.harness.crashes import first_of_cancel, is_unknown
 from nestling.harness.delegation import is_by_code
+from nestling.harness.header_compare import are_equal, header_difference
 from nestling.harness.ledger import Account, Ledger, ProblemKind
 from nestling.harness.matching import Matcher, Renaming
+from nestling.harness.nearest import nearest_call, nearest_task
 from nestling.harness.normalise import Normalisers
 from nestling.harness.pairing import first_prompt
 from nestling.harness.plan import Plan, RecordedResult, make_plan
 from nestling.harness.scenario import RecordedSession, Scenario
+from nestling.harness.serving import Place, Serving
+from nestling.harness.stops import holds_of, shifted
 from nestling.harness.told import with_told_again
+from nestling.session.errors import AppendError, UnreadableError
 from nestling.session.event import Event
 from nestling.session.header import Header
 from nestling.session.jsontext import JsonObject, shown
 from nestling.session.outcome import Outcome
+from nestling.session.request import request_of
 from nestling.session.spawn_path import ROOT
 from nestling.wire.brief import Brief, encode_brief
 from nestling.worker.tool_results import ABORTED
@@ -100,15 +103,25 @@ class ReplayDirector:
         ledger: what was bound, served and found wrong.
     """
 
-    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Cast | None = None,
+        *,
+        speed: float = 0.0,
+        gates: Iterable[Place] = (),
+    ) -> None:
         """Plan the replay.
 
         Args:
             scenario: what was recorded.
             cast: the agents to run; tape agents by default.
+            speed: how fast answers are served (see ``Serving``).
+            gates: where they are held.
 
         Raises:
             UnreadableError: if a recorded log cannot be made into a tape.
+            ValueError: if the speed is none, or nothing is recorded where a gate is.
         """
         self.ledger = Ledger()
         self._cast = cast
@@ -119,24 +132,29 @@ class ReplayDirector:
         if cast is not None and cast.verify is not None:
             self._verify = cast.verify
         self._renaming = Renaming()
+        self._scenario = scenario
+        self._expected: dict[str, list[Event]] = {}
         for session in scenario.sessions:
             if session.path is not None:
                 plan = make_plan(session, scenario.children(session))
                 self._plans[session.path] = plan
-                self._comparisons[session.path] = self._comparison(plan)
+                self._expected[session.path] = list(plan.recorded)
+                self._comparisons[session.path] = self._comparison(session.path, plan)
                 self._path_of[session.recording.header.id] = session.path
                 self.ledger.open(session.path, len(plan.calls))
                 self._report_drifts(session)
+        self._serving = Serving(self._plans, self._expected, speed, gates)
         # Whatever was recorded was allowed; the recording is the limit.
         depth = max(session.depth for session in scenario.sessions)
         self.limits = Limits(max_depth=depth)
 
-    def _comparison(self, plan: Plan) -> Comparison:
+    def _comparison(self, path: str, plan: Plan) -> Comparison:
+        recorded = self._expected[path]
         if self._cast is None:
-            return TapeComparison(plan.recorded)
+            return TapeComparison(recorded)
         kills = [stop.length for stop in plan.agent_stops.kills]
         return AgentComparison(
-            plan.recorded,
+            recorded,
             plan.session.seed_length,
             self._verify,
             Matcher(self._cast.normalisers, self._renaming),
@@ -254,6 +272,9 @@ class ReplayDirector:
             return too_deep(delegation, DEFAULT_MAX_DEPTH)
         message = "a delegation at this path, which the recording does not have"
         self.ledger.report("session-without-script", delegation.path, message)
+        nearest = nearest_task(delegation.prompt, self._scenario.sessions)
+        if nearest is not None:
+            self.ledger.nearest[delegation.path] = nearest
         return Refused(message)
 
     def _delegation_problem(
@@ -286,15 +307,13 @@ class ReplayDirector:
         comparison = self._comparisons[account.path]
         finding = self._first_problem(account, comparison, events)
         # What was inherited may be another; then its length and digest are, too.
-        left_out = (
-            {"seedLength", "seedDigest"} if comparison.has_other_inputs else set()
-        )
-        if not _are_equal(events[: header.seed_length], plan.recorded):
+        left_out: set[str] = set()
+        if self._cast is not None and not are_equal(events, plan.recorded):
             left_out.add("seedDigest")
+        if comparison.has_other_inputs:
+            left_out.add("seedLength")
         recorded = plan.session.recording.header
-        if self._cast is None:
-            left_out.clear()
-        problem = _header_difference(header, recorded, left_out)
+        problem = header_difference(header, recorded, left_out)
         if problem is not None:
             return self._differs(account, "log-differs", problem)
         return None if finding is None else self._found(account, finding)
@@ -321,7 +340,14 @@ class ReplayDirector:
         if planned.purpose != call.purpose:
             return self._wrong_purpose(account, call, planned.purpose)
         account.served += 1
-        return planned.answer
+        try:
+            return self._serving.answer(account.path, call)
+        except UnreadableError as error:
+            return self._not_answered(account, f"call {call.number + 1}: {error}")
+
+    def _not_answered(self, account: Account, message: str) -> Answer:
+        self._differs(account, "log-differs", message)
+        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _cut_short(self, plan: Plan, length: int) -> Answer | None:
         """Answer a call that an agent opens and no chunk of which was recorded.
@@ -343,6 +369,7 @@ class ReplayDirector:
             f"the {account.recorded_calls} recorded ones"
         )
         self._differs(account, "extra-call", message)
+        self._seek_nearest(account)
         return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
 
     def _wrong_purpose(
@@ -352,8 +379,7 @@ class ReplayDirector:
             f"call {call.number + 1} (turn {call.turn}, step {call.step}) is a "
             f"{call.purpose} call, recorded was a {recorded} call"
         )
-        self._differs(account, "log-differs", message)
-        return Answer(_NOTHING, failure={"message": message, "code": "NOT_RECORDED"})
+        return self._not_answered(account, message)
 
     def on_tool(self, request: ToolRequest) -> ToolDecision:
         """Serve the recorded result of a tool call, or have it run."""
@@ -387,23 +413,55 @@ class ReplayDirector:
         """Compare events up to the first that makes a problem; report warnings."""
         problem: Finding | None = None
         for event in events:
-            for finding in comparison.take(event):
+            taken = comparison.take(event)
+            _take_note(account, comparison)
+            for finding in taken:
                 if finding.is_problem:
-                    problem = finding
+                    problem = self._named(account, event, finding)
                 else:
                     self._found(account, finding)
             if problem is not None:
                 break
-        _take_note(account, comparison)
         return problem
+
+    def _named(self, account: Account, event: Event, finding: Finding) -> Finding:
+        """Call it by its name if an agent makes more or fewer calls than recorded."""
+        if self._cast is None or finding.kind != "log-differs":
+            return finding
+        served, recorded = account.served, account.recorded_calls
+        events = self._plans[account.path].recorded
+        was = events[account.logged].type if account.logged < len(events) else ""
+        if event.type == "step/start" != was and served == recorded:
+            place = f"turn {event.data['turn']}, step {event.data['step']}"
+            told = f"call {served + 1} ({place}) is beyond the {recorded} recorded ones"
+            self._seek_nearest(account)
+            return Finding("extra-call", f"{told}: {finding.message}")
+        if event.type == "turn/end" and was == "step/start" and served < recorded:
+            told = f"{served} of {recorded} recorded calls were asked for"
+            return Finding("leftover-call", f"{told}: {finding.message}")
+        return finding
 
     def _found(self, account: Account, finding: Finding) -> Stop | None:
         """Report what a comparison has found; stop the session if it is a problem."""
         if finding.is_problem:
+            if finding.kind == "request-differs" and not account.is_different:
+                self._seek_nearest(account)
             return self._differs(account, finding.kind, finding.message)
         if not account.is_different:
             self.ledger.warn(finding.kind, account.path, finding.message)
         return None
+
+    def _seek_nearest(self, account: Account) -> None:
+        """Find the recorded call that is most like the one that a session makes."""
+        normalisers = Normalisers() if self._cast is None else self._cast.normalisers
+        sessions = self._scenario.sessions
+        try:
+            request = request_of(self._comparisons[account.path].log)
+            nearest = nearest_call(request, sessions, normalisers)
+        except AppendError:
+            return  # a log that is not sound has no request
+        if nearest is not None:
+            self.ledger.nearest[account.path] = nearest
 
     def _differs(self, account: Account, kind: ProblemKind, message: str) -> Stop:
         if not account.is_different:
@@ -451,7 +509,9 @@ class ReplayDirector:
             return Lost(results)
         return Lost(results, Resume(tapes[0] if self._cast is None else None))
 
-    def on_settled(self, session_id: str, settlement: Settlement) -> JsonObject | None:
+    def on_settled(
+        self, session_id: str, settlement: Settlement
+    ) -> JsonObject | Unanswered | None:
         """Judge how a session ended, and choose what its parent is told."""
         account, plan = self._account(session_id), self.plan_of(session_id)
         account.outcome, account.has_settled = settlement.outcome, True
@@ -472,6 +532,8 @@ class ReplayDirector:
             self._judge_death(account, plan)
         # A child that was stopped has had its problem reported; its parent goes on
         # along the recording, so that it can be judged, too.
+        if self._was_given_up_by_parent(plan):
+            return Unanswered()
         told = self._result_for_parent(plan)
         if account.is_different or died_as_recorded or plan.session.is_foreign:
             return told
@@ -500,7 +562,19 @@ class ReplayDirector:
             message = "its worker died, as recorded, but its parent was told a success"
             self._differs(account, "output-differs", message)
 
+    def _was_given_up_by_parent(self, plan: Plan) -> bool:
+        """Tell whether a parent was cancelled before it was told of its child."""
+        result = self._recorded_for_parent(plan)
+        parent_path = plan.session.parent_path
+        if result is None or parent_path is None:
+            return False
+        return self._was_given_up(self._plans[parent_path], result)
+
     def _result_for_parent(self, plan: Plan) -> JsonObject | None:
+        result = self._recorded_for_parent(plan)
+        return None if result is None else result.body
+
+    def _recorded_for_parent(self, plan: Plan) -> RecordedResult | None:
         delegation = plan.session.delegation
         parent_path = plan.session.parent_path
         if delegation is None or parent_path is None:
@@ -508,10 +582,8 @@ class ReplayDirector:
         place = delegation.spawned_by
         if place.block is None or is_by_code(delegation):
             return None
-        result = self._plans[parent_path].results.get(
-            (place.turn, place.step, place.block)
-        )
-        return None if result is None else result.body
+        results = self._plans[parent_path].results
+        return results.get((place.turn, place.step, place.block))
 
     def close(self) -> None:
         """Balance the ledger after the last session has ended."""
@@ -537,12 +609,6 @@ def _take_note(account: Account, comparison: Comparison) -> None:
     account.has_other_inputs = comparison.has_other_inputs
 
 
-def holds_of(stops: Stops) -> tuple[int, ...]:
-    """Return the lengths of its log at which a session waits to be stopped."""
-    cancels = {stop.length for stop in stops.cancels}
-    return tuple(sorted(cancels | {stop.length for stop in stops.kills}))
-
-
 def _did_not_wait(result: JsonObject | None) -> bool:
     """Tell whether a parent did not wait for its child, which came to its own end."""
     error = {} if result is None else result.get("error")
@@ -552,37 +618,3 @@ def _did_not_wait(result: JsonObject | None) -> bool:
 def _recorded_call_id(child: Plan) -> str | None:
     delegation = child.session.delegation
     return None if delegation is None else delegation.spawned_by.call_id
-
-
-def shifted(stops: Stops, by: int) -> Stops:
-    """Return stops at logs that are longer by so many events."""
-    return Stops(
-        tuple(stop._replace(length=stop.length + by) for stop in stops.cancels),
-        tuple(stop._replace(length=stop.length + by) for stop in stops.kills),
-    )
-
-
-def _are_equal(live: Sequence[Event], recorded: Sequence[Event]) -> bool:
-    """Tell whether what a session inherited is what it was, ids and times included."""
-    return all(
-        one is other or one.content() == other.content()
-        for one, other in zip(live, recorded, strict=False)
-    )
-
-
-def _header_difference(
-    live: Header, recorded: Header, left_out: AbstractSet[str]
-) -> str | None:
-    """Compare the header fields that the recording states, but for some."""
-    if "seedLength" not in left_out and live.seed_length != recorded.seed_length:
-        return (
-            f"header: seedLength is {live.seed_length}, "
-            f"recorded was {recorded.seed_length}"
-        )
-    live_row, recorded_row = (
-        {key: value for key, value in header.row().items() if key not in left_out}
-        for header in (live, recorded)
-    )
-    shared = {key: live_row[key] for key in recorded_row if key in live_row}
-    difference = first_difference(shared, recorded_row)
-    return None if difference is None else f"header: {difference}"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
+import anyio
+
+from nestling.driver.caller_loop_io import CallerLoop
+from nestling.driver.feeder_io import Feeder, Timer
 from nestling.driver.hub_io import Bounds, Ending, RunEnd
 from nestling.driver.instructions import Notice
 from nestling.driver.launcher_io import Launcher
@@ -12,6 +17,7 @@ from nestling.driver.launcher_name import LauncherName
 from nestling.driver.run_io import run_tree
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.comparison import Verify
+from nestling.harness.gates_io import Gate
 from nestling.harness.ledger import ProblemKind
 from nestling.harness.normalise import Normalisers
 from nestling.harness.replay_director import Cast, ReplayDirector
@@ -40,6 +46,9 @@ async def replay(
     *,
     verify: Verify | None = None,
     normalisers: Normalisers | None = None,
+    speed: float = 0.0,
+    gates: Sequence[Gate] = (),
+    timer: Timer | None = None,
 ) -> ReplayReport:
     """Replay a scenario with one process a session, and compare.
 
@@ -55,9 +64,14 @@ async def replay(
             as the cast says, else ``strict`` for what was recorded here and ``off`` for
             other logs. A tape is always exact.
         normalisers: what may be another from run to run; by default the cast's.
+        speed: 0 to serve answers at once, 1 as their chunks were recorded, N to be N
+            times as fast.
+        gates: hold answers at a chunk, each until it is released.
+        timer: the clock of a replay at some speed; the system's by default.
 
     Raises:
         UnreadableError: if a recorded log cannot be made into a tape.
+        ValueError: if the speed is none, or nothing is recorded where a gate is.
         LaunchError: if there is no place for the run's directory.
     """
     launcher = launcher_of(LauncherName.AUTO) if launcher is None else launcher
@@ -68,10 +82,17 @@ async def replay(
         cast = cast._replace(verify=verify)
     if cast is not None and normalisers is not None:
         cast = cast._replace(normalisers=normalisers)
-    director = ReplayDirector(scenario, cast)
+    places = [gate.place for gate in gates]
+    director = ReplayDirector(scenario, cast, speed=speed, gates=places)
     bounds = Bounds() if bounds is None else bounds
-    end = await run_tree(director, launcher, bounds, watch)
+    feeder = Feeder(gates, timer)
+    async with _listening(gates):
+        end = await run_tree(director, launcher, bounds, watch, feeder)
     _judge(director, end, bounds)
+    for gate in gates:
+        if not gate.is_reached:
+            message = f"the replay has ended and did not come to {gate}"
+            director.ledger.report("stall", gate.place[0], message)
     ledger = director.ledger
     return ReplayReport(
         scenario,
@@ -80,7 +101,29 @@ async def replay(
         end.births,
         end.logs,
         tuple(ledger.warnings),
+        ledger.nearest,
     )
+
+
+@asynccontextmanager
+async def _listening(gates: Sequence[Gate]) -> AsyncIterator[None]:
+    """Tell those who wait for gates, in the running event loop."""
+    if not gates:
+        yield
+        return
+    caller = CallerLoop()
+    await caller.__aenter__()
+    try:
+        for gate in gates:
+            gate.bind(caller.post)
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):
+            await caller.settle()
+        # What the body has raised is the caller's: it is not to be wrapped in a group.
+        await caller.__aexit__(None, None, None)
+        for gate in gates:
+            gate.end()
 
 
 def _judge(director: ReplayDirector, end: RunEnd, bounds: Bounds) -> None:

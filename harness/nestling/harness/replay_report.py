@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nestling.driver.exits import Birth, Log
 from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.ledger import Account, Problem
+from nestling.harness.ledger_report import ledger_json, ledger_lines
+from nestling.harness.nearest import Nearest
+from nestling.harness.printable import shown
 from nestling.harness.scenario import RecordedSession, Scenario
-from nestling.harness.script_report import shown
 from nestling.session.jsontext import JsonObject
 
 _SHOWN_CHARS = 48
@@ -24,6 +27,8 @@ class ReplayReport(NamedTuple):
         births: the process of each session that had one, by spawn path.
         logs: what each session has left, by spawn path.
         warnings: what would be problems if requests were verified strictly.
+        nearest: for calls and children that the recording does not have, the recorded
+            call that is most like it, by the spawn path of who asked.
     """
 
     scenario: Scenario
@@ -32,6 +37,7 @@ class ReplayReport(NamedTuple):
     births: Mapping[str, Birth]
     logs: Mapping[str, Log]
     warnings: Sequence[Problem] = ()
+    nearest: Mapping[str, Nearest] = MappingProxyType({})
 
     @property
     def is_ok(self) -> bool:
@@ -58,6 +64,7 @@ def report_json(report: ReplayReport) -> JsonObject:
         "verdict": "ok" if report.is_ok else "failed",
         "problems": [problem._asdict() for problem in report.problems],
         "warnings": [warning._asdict() for warning in report.warnings],
+        "ledger": ledger_json(report),
         "launcher": report.launcher,
         **fallbacks,
         "sessions": [_session(report, each) for each in report.scenario.sessions],
@@ -97,6 +104,8 @@ def report_text(report: ReplayReport) -> str:
     fallbacks = [f"not from the template: {shown(r)}" for r in report.fallbacks]
     lines = [*tree_lines(report), *fallbacks, *problem_lines(report.problems)]
     lines += [f"warning: {line}" for line in problem_lines(report.warnings)]
+    if not report.is_ok:
+        lines += ledger_lines(report)
     return "\n".join([*lines, _verdict(report)])
 
 

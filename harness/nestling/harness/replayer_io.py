@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from nestling.harness.gates_io import Gate
 from nestling.harness.plugin_run_io import Place, PluginRun
 from nestling.harness.replay_report import ReplayReport, report_text
 from nestling.harness.scenario import Scenario
@@ -44,28 +46,35 @@ class Replayer:
         __tracebackhide__ = True
         return _wait_for(self._load)
 
-    def __call__(self, *, check: bool = True) -> ReplayReport:
+    def __call__(
+        self, *, check: bool = True, gates: Sequence[Gate] = ()
+    ) -> ReplayReport:
         """Replay the scenario, and wait for it; also in an ``async def``.
 
         Args:
             check: fail the test, with the tree and what is wrong with it, if it did not
                 come out as recorded. Without it, that is for the test to look at.
+            gates: hold answers until somebody releases them.
 
         Returns:
             The report: ``problems``, ``logs`` and so on.
         """
         __tracebackhide__ = True
-        return self._judged(_wait_for(self._replay), check=check)
+        report = _wait_for(partial(self._replay, gates))
+        return self._judged(report, check=check)
 
-    async def run(self, *, check: bool = True) -> ReplayReport:
+    async def run(
+        self, *, check: bool = True, gates: Sequence[Gate] = ()
+    ) -> ReplayReport:
         """Replay the scenario; the test may do something meanwhile.
 
         Args:
             check: as above.
+            gates: likewise; the test can wait for each of them, and release it.
         """
         __tracebackhide__ = True
         try:
-            return self._judged(await self._replay(), check=check)
+            return self._judged(await self._replay(gates), check=check)
         except NestlingError as error:
             problem = str(error)
         pytest.fail(problem, pytrace=False)
@@ -75,9 +84,9 @@ class Replayer:
             self._scenario = await self._run.load(self._place)
         return self._scenario
 
-    async def _replay(self) -> ReplayReport:
+    async def _replay(self, gates: Sequence[Gate]) -> ReplayReport:
         self.was_used = True
-        return await self._run.replay(self._place, await self._load())
+        return await self._run.replay(self._place, await self._load(), gates)
 
     def _judged(self, report: ReplayReport, *, check: bool) -> ReplayReport:
         __tracebackhide__ = True
@@ -96,7 +105,8 @@ class Replayer:
         ]
         if self._place.has_config:
             lines.append(
-                "if this is meant: --record-mode=all records it anew, with its provider"
+                "if this is meant: --snapshot-update writes anew what models are told, "
+                "and keeps what they said; --record-mode=all asks them anew"
             )
         return "\n".join(lines)
 

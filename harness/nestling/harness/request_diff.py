@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from typing import Final, NamedTuple
 
 from nestling.harness.matching import Matcher
-from nestling.harness.script_report import shown
+from nestling.harness.printable import shown
 from nestling.harness.volatile import advice
 from nestling.session.jsontext import Json, JsonObject, canonical, dumps
 from nestling.session.request import Request

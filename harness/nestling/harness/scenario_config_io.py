@@ -15,6 +15,12 @@
 
     [options]                        # what the root's code finds in Turn.options
     style = "short"
+
+Instead of ``prompts``, ``[[steps]]`` say where a turn is cancelled, too::
+
+    [[steps]]
+    prompt = "Have two helpers repeat it."
+    cancel = { path = "/t1s1b0", call = 1, after = 3 }
 """
 
 from __future__ import annotations
@@ -22,15 +28,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
 from nestling.driver.director import Prompt
+from nestling.harness.config_problem import plain_problem
 from nestling.harness.normalise import BUILT_IN, Normalisers
 from nestling.harness.replay_director import Cast
 from nestling.harness.scenario_io import CONFIG_NAME
+from nestling.harness.steps import Step, StepCancel, checked_steps
 from nestling.session.errors import JsonDomainError, UnreadableError
 from nestling.session.jsontext import check
 from nestling.wire.agent_reference import absolute, parse_reference
@@ -41,7 +49,8 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         agent: the root's agent reference, absolute.
-        prompts: what the root is told, turn by turn.
+        prompts: what the root is told, turn by turn; of the steps, if it has those.
+        steps: what it is told, and where turns are cancelled; of the prompts, likewise.
         provider: the reference of what answers model calls, absolute; "" for none.
         tools: whether a replay serves the recorded results of tools or runs them.
         deaths: whether a recording may hold turns in which a worker died.
@@ -54,7 +63,8 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     agent: str
-    prompts: Annotated[list[str], Meta(min_length=1)]
+    prompts: list[str] = []
+    steps: list[Step] = []
     provider: str = ""
     tools: Literal["recorded", "live"] = "recorded"
     deaths: Literal["refused", "recorded"] = "refused"
@@ -114,6 +124,31 @@ def _logical_cwd() -> str:
         return os.getcwd()
 
 
+_KNOWN: Final = {
+    "": ScenarioConfig.__struct_fields__,
+    "steps": Step.__struct_fields__,
+    "steps.cancel": StepCancel.__struct_fields__,
+}
+
+_EXPECTED: Final = {
+    "agent": "an agent reference, module:name or path/file.py:name",
+    "prompts": "a list of texts",
+    "provider": "the reference of what answers model calls, module:name or "
+    "path/file.py:name",
+    "tools": '"recorded" or "live"',
+    "name": "a text of letters, digits, - and _",
+    "options": "a table",
+    "steps": "tables, [[steps]], each with a prompt",
+    "steps.prompt": "a text",
+    "steps.cancel": "a table with path, call and either after or tool",
+    "steps.cancel.path": "the spawn path of a session, a text",
+    "steps.cancel.session": "the spawn path of a session, a text",
+    "steps.cancel.call": "a whole number, at least 1",
+    "steps.cancel.after": "a whole number of chunks, at least 0",
+    "steps.cancel.tool": "the name of a tool",
+}
+
+
 def load_config(folder: Path) -> ScenarioConfig | None:
     """Read a scenario's configuration; None if it has none.
 
@@ -132,12 +167,14 @@ def load_config(folder: Path) -> ScenarioConfig | None:
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}") from None
     try:
-        config = msgspec.toml.decode(text, type=ScenarioConfig)
-        check({"options": config.options, "prompts": config.prompts})
+        config = _decoded(text)
         config.normalisers_at(folder)
-    except UnreadableError as error:
-        raise UnreadableError(f"{path}: {error}") from None
-    except (msgspec.MsgspecError, JsonDomainError, UnicodeDecodeError) as error:
+    except (
+        msgspec.MsgspecError,
+        JsonDomainError,
+        UnicodeDecodeError,
+        UnreadableError,
+    ) as error:
         raise UnreadableError(f"{path}: {error}") from None
     except RecursionError:
         raise UnreadableError(f"{path}: it is nested too deeply") from None
@@ -147,6 +184,19 @@ def load_config(folder: Path) -> ScenarioConfig | None:
         provider=_absolute(config.provider, folder) if config.provider else "",
         name=config.name or folder.resolve().name,
     )
+
+
+def _decoded(text: bytes) -> ScenarioConfig:
+    document = msgspec.toml.decode(text)
+    try:
+        config = msgspec.convert(document, ScenarioConfig)
+    except msgspec.ValidationError as error:
+        problem = plain_problem(str(error), document, _EXPECTED, _KNOWN)
+        raise UnreadableError(problem) from None
+    steps = checked_steps(config.prompts, config.steps)
+    prompts = [step.prompt for step in steps]
+    check({"options": config.options, "prompts": prompts})
+    return msgspec.structs.replace(config, prompts=prompts, steps=steps)
 
 
 def require_config(folder: Path) -> ScenarioConfig:

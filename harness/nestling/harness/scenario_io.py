@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from nestling.harness.folder_lock_io import held
 from nestling.harness.scenario import (
     OVERRIDE_NAME,
     Scenario,
@@ -42,10 +45,20 @@ def load_scenario(path: Path | str) -> Scenario:
     if not stat.S_ISDIR(mode):
         _require_file(path, path.name)
         return build_single(name, read_file(path))
-    recordings = [read_file(path / file) for file in _log_names(path)]
-    is_own = os.path.lexists(path / CONFIG_NAME)
-    override = _override(path / OVERRIDE_NAME)
+    with _unchanged(path):
+        recordings = [read_file(path / file) for file in _log_names(path)]
+        is_own = os.path.lexists(path / CONFIG_NAME)
+        override = _override(path / OVERRIDE_NAME)
     return build_scenario(name, recordings, override, is_own=is_own)
+
+
+@contextmanager
+def _unchanged(folder: Path) -> Iterator[None]:
+    """Keep those who write scenarios away meanwhile, where the folder can be locked."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(held(folder, shared=True))
+        yield
 
 
 def _mode(path: Path) -> int | None:

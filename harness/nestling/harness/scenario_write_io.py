@@ -1,27 +1,36 @@
 """Writing a scenario's folder: all of its files or none, and each file whole.
 
 Every file is written beside its target, synced and renamed over it. A failure puts
-back what was there. One writer at a time holds the folder, across processes; a reader
-sees whole files, but may meet old and new ones side by side while a write is going on
-or after a power cut in the middle of one: the sessions' ``seedDigest`` tells.
+back what was there. One writer at a time holds the folder, across processes, and
+``load_scenario`` waits for it. Who reads the files otherwise sees whole ones, but may meet
+old and new ones side by side while a write is going on or after a power cut in the middle
+of one: the sessions' ``seedDigest`` tells.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from nestling.harness.folder_lock_io import held
 from nestling.session.errors import StoreError
 
 _CHILD_FILE: Final = re.compile(r"session\.[1-9][0-9]*\.jsonl")
+_LOG_FILE: Final = re.compile(r"session(?:\.[1-9][0-9]*)?\.jsonl")
 
 
-def write_scenario(folder: Path, files: Mapping[str, bytes]) -> None:
+class ScenarioChangedError(StoreError):
+    """A recording was written by somebody else meanwhile."""
+
+
+def write_scenario(
+    folder: Path,
+    files: Mapping[str, bytes],
+    expected: Mapping[str, bytes] | None = None,
+) -> list[str]:
     """Write the files of a scenario, and remove recordings it no longer has.
 
     A file that holds its bytes already is left alone, and so is every file that is
@@ -30,8 +39,14 @@ def write_scenario(folder: Path, files: Mapping[str, bytes]) -> None:
     Args:
         folder: the scenario's folder; created if it is missing.
         files: what each file is to hold, by its name.
+        expected: the logs that the folder holds, as far as the writer knows; None to
+            write whatever it holds.
+
+    Returns:
+        The names of the files that were written or removed, in their order.
 
     Raises:
+        ScenarioChangedError: if it holds other logs than expected; nothing is written.
         StoreError: if not everything could be made durable; the folder then holds
             what it held before, unless the message says otherwise.
         ValueError: if a name is not that of a file in the folder.
@@ -41,22 +56,27 @@ def write_scenario(folder: Path, files: Mapping[str, bytes]) -> None:
             raise ValueError(f"{name!r} is not a file name")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _held(folder) as folder_fd:
-            _Write(folder, folder_fd).run(files)
+        with held(folder) as folder_fd:
+            if expected is not None and logs_in(folder) != expected:
+                raise ScenarioChangedError(
+                    f"{folder}: the recording was written by somebody else meanwhile"
+                )
+            write = _Write(folder, folder_fd)
+            write.run(files)
+            return write.changed
     except OSError as error:
         reason = error.strerror or error
         raise StoreError(f"{folder}: cannot write: {reason}") from error
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[int]:
-    """Hold the folder alone, waiting for another writer to finish."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield fd
-    finally:
-        os.close(fd)
+def logs_in(folder: Path) -> dict[str, bytes]:
+    """Return the logs of a scenario's folder, by name; the folder is to be held.
+
+    Raises:
+        OSError: if one cannot be read.
+    """
+    names = [path.name for path in folder.iterdir() if _LOG_FILE.fullmatch(path.name)]
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 class _Write:
@@ -64,11 +84,15 @@ class _Write:
 
     Names that start with a dot are its own; the folder is held, so whatever bears one
     was left by a writer that was killed.
+
+    Attributes:
+        changed: the names of the files that it has written or removed.
     """
 
     def __init__(self, folder: Path, folder_fd: int) -> None:
         self._folder = folder
         self._folder_fd = folder_fd
+        self.changed: list[str] = []
         self._undo: list[tuple[Path, Path | None]] = []
         self._temporary: list[Path] = []
 
@@ -95,10 +119,12 @@ class _Write:
         for path in changed:
             os.replace(new[path], path)
             self._undo.append((path, kept.get(path)))
+            self.changed.append(path.name)
         for path in self._stale(files):
             backup = self._temporary_path(path, "old")
             os.replace(path, backup)
             self._undo.append((path, backup))
+            self.changed.append(path.name)
         os.fsync(self._folder_fd)
 
     def _stale(self, files: Mapping[str, bytes]) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from nestling.harness.printable import shown
 from nestling.harness.scenario import RecordedSession, Scenario
 from nestling.harness.scripts import Entry, ScriptCall
 from nestling.session.jsontext import JsonObject
@@ -98,11 +99,3 @@ def _tools(entry: Entry) -> Iterator[str]:
         name = chunk.get("name") or block.get("name")
         if is_call and name:
             yield f"calls {name}"
-
-
-def shown(text: str) -> str:
-    """Return a text that is safe on one line of a terminal, the rest as escapes."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )

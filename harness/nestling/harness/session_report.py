@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from nestling.harness.printable import shown
 from nestling.harness.replay_report import counted
-from nestling.harness.script_report import shown
 from nestling.session.chunk import is_finish
 from nestling.session.event import Event
 from nestling.session.fold import joined

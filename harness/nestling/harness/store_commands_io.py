@@ -13,9 +13,9 @@ from typing import Final
 from nestling.harness.command_io import EXIT_FAILED, EXIT_OK, Result
 from nestling.harness.forest import Place, below, places
 from nestling.harness.overview import Overview, Read, overview, recorded_reads
+from nestling.harness.printable import shown
 from nestling.harness.replay_report import counted
 from nestling.harness.scenario_io import load_scenario
-from nestling.harness.script_report import shown
 from nestling.harness.session_report import session_text
 from nestling.harness.tree_report import Drawn, rebased, sessions_text, trees_text
 from nestling.session.errors import (

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from nestling.harness.drawn_tree import drawn_labels
 from nestling.harness.overview import Overview
+from nestling.harness.printable import shown
 from nestling.harness.replay_report import LABEL_WIDTH, counted, cut
-from nestling.harness.script_report import shown
 from nestling.session.spawn_path import ROOT
 
 

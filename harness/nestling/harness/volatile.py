@@ -45,7 +45,7 @@ _LOOKS: Final = (
     ),
     _Look(
         "a temporary path",
-        re.compile(r"(?:/private)?/(?:tmp|var/tmp|var/folders|dev/shm|run/user)/\S"),
+        re.compile(r"(?:/private)?/(?:tmp|var/tmp|var/folders|dev/shm|run/user)/\S+"),
         "tmp = '/(tmp|var/tmp|var/folders|dev/shm|run/user)/[A-Za-z0-9_./-]+'",
     ),
     _Look(
@@ -94,7 +94,7 @@ def advice(
     mine, its = _surroundings(one, other), _surroundings(other, one)
     for look in _LOOKS:
         found, was = look.pattern.search(mine), look.pattern.search(its)
-        if found is None or was is None or found.group() == was.group() == "":
+        if found is None or was is None or found.group() == was.group():
             continue
         if look.remedy in ("uuid", "time"):
             if look.remedy in normalisers.names:

@@ -363,6 +363,7 @@ class LiveSession:
                 body = await task
                 self._collect(tool, body)
                 results.append(result_of(body))
+                self._proceed()  # it is to be durable though others still run
         except BaseException:
             self._give_up_tools()
             raise
