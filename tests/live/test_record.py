@@ -218,13 +218,22 @@ def test_an_agent_for_a_recording_without_a_configuration(
         ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nverify = "much"',
+            'verify: found "much", expected "strict", "warn" or "off"',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]',
+            'normalise.0: found "x", expected a list of "time", "cwd", "uuid"',
+        ),
         (
             'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
             "scenario.toml: normalisers.x: '[' is no regular expression",
         ),
-        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5',
+            'normalisers: found {"x":5}, expected a table of names',
+        ),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )

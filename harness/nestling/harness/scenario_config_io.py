@@ -136,6 +136,10 @@ _EXPECTED: Final = {
     "provider": "the reference of what answers model calls, module:name or "
     "path/file.py:name",
     "tools": '"recorded" or "live"',
+    "deaths": '"refused" or "recorded"',
+    "verify": '"strict", "warn" or "off"',
+    "normalise": 'a list of "time", "cwd", "uuid"',
+    "normalisers": "a table of names and regular expressions, each a text",
     "name": "a text of letters, digits, - and _",
     "options": "a table",
     "steps": "tables, [[steps]], each with a prompt",
