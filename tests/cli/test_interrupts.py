@@ -245,12 +245,12 @@ def test_while_the_scenario_is_loaded(tmp_path: Path, number: signal.Signals) ->
     """Loading is held up in a file that the program reads; it is a pipe."""
     with fifo(tmp_path / "log") as pipe:
         code = (
-            "import os, pathlib, sys; from nestling.harness import cli\n"
+            "import os, pathlib, sys; from nestling.harness import tree_commands_io\n"
             "path = sys.argv[1]\n"
             "def load(_):\n"
             "    os.write(2, b'loading\\n')\n"
             "    pathlib.Path(path).read_bytes()\n"
-            "cli.load_scenario = load\n"
+            "tree_commands_io.load_scenario = load\n"
             "sys.argv[1:] = ['replay', path]\n"
             "from nestling.harness.__main__ import main; main()\n"
         )
