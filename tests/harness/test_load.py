@@ -206,7 +206,7 @@ PACKED = (
 def test_malformed_text(tmp_path: Path, text: bytes, facts: tuple[str, ...]) -> None:
     (tmp_path / "session.jsonl").write_bytes(text)
     message = _refusal(tmp_path)
-    assert message.startswith("session.jsonl")
+    assert message.startswith(f"{tmp_path}/session.jsonl")
     assert all(fact in message for fact in facts), message
 
 
@@ -312,8 +312,9 @@ def test_no_root(tmp_path: Path) -> None:
 
 def test_parents_in_a_circle(tmp_path: Path) -> None:
     logs = [Log(name, parentSession=parent) for name, parent in ("ab", "bc", "cb")]
-    message = _refusal(write_folder(tmp_path, Log("root"), *logs))
-    assert message.startswith("session.2.jsonl, session.3.jsonl: parentSession")
+    message = _refusal(folder := write_folder(tmp_path, Log("root"), *logs))
+    files = "session.2.jsonl, session.3.jsonl"
+    assert message.startswith(f"{folder}/{files}: parentSession")
 
 
 def test_a_deep_tree_is_no_matter_of_recursion() -> None:

@@ -41,10 +41,28 @@ def load_scenario(path: Path | str) -> Scenario:
     mode = _mode(path)
     if mode is None:
         raise UnreadableError(f"{path}: no such file or folder")
-    name = path.name or str(path)
     if not stat.S_ISDIR(mode):
-        _require_file(path, path.name)
-        return build_single(name, read_file(path))
+        with _located(path.parent):
+            _require_file(path, path.name)
+            return build_single(path.name, read_file(path))
+    with _located(path):
+        return _load_folder(path)
+
+
+@contextmanager
+def _located(folder: Path) -> Iterator[None]:
+    """Put the folder before a message that names a file of it: many have one of it."""
+    try:
+        yield
+    except UnreadableError as error:
+        message = str(error)
+        if message.startswith(f"{folder}: "):
+            raise
+        raise type(error)(f"{folder}/{message}") from None
+
+
+def _load_folder(path: Path) -> Scenario:
+    name = path.name or str(path)
     with _unchanged(path):
         recordings = [read_file(path / file) for file in _log_names(path)]
         is_own = os.path.lexists(path / CONFIG_NAME)
