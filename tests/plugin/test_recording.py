@@ -70,6 +70,7 @@ def test_a_recording_that_fails_writes_nothing(project: Project) -> None:
     project.write("test_it.py", TEST.replace('"tree"', '"new"'))
     run = project.pytest("--record-mode=once")
     assert (run.code, run.count("failed")) == (1, 1), run.out
+    assert "new was not recorded: recording-failed" in run.out
     assert "ValueError: no" in run.out
     assert "nestling/harness/" not in run.out
     assert _logs(new) == {}

@@ -93,6 +93,8 @@ def test_what_cannot_be_refreshed(project: Project) -> None:
     project.write("agent.py", AGENT.replace(", subagent, subagent_fork]", "]"))
     run = project.pytest("--nestling-snapshot-update")
     assert (run.code, run.count("failed")) == (1, 1), run.out
+    assert "tree was not refreshed: script-not-bound" in run.out
+    assert "├─ t2s1b0" in run.out
     assert "nestling/harness/" not in run.out
     assert _files(project.folder / "tree") == before
 

@@ -150,6 +150,7 @@ def test_a_failure_shows_the_tree_and_not_our_code(project: Project) -> None:
     assert "failed: tree, 1 problem" in run.out
     assert "You burn" in run.out
     assert "You keep" in run.out
+    assert "if this is meant: --snapshot-update" in run.out
     assert "Traceback" not in run.out
     assert "nestling/harness" not in run.out
 
@@ -168,3 +169,14 @@ def test_what_is_wrong_is_said_in_a_sentence(project: Project) -> None:
         assert said in run.out, line
     assert "nestling/harness/" not in run.out
     assert "During handling" not in run.out
+
+
+def test_an_unreadable_recording_is_named(project: Project) -> None:
+    """Of many scenarios, which; and what can be done."""
+    project.write("test_tree.py", TEST)
+    log = project.folder / "tree" / "session.1.jsonl"
+    log.write_text(log.read_text() + "garbage\n")
+    run = project.pytest()
+    assert (run.code, run.count("failed")) == (1, 1), run.out
+    assert f"{log} line " in run.out
+    assert "restore it, or --record-mode=all" in run.out

@@ -40,7 +40,8 @@ class Nearest(NamedTuple):
     similarity: float
 
     def __str__(self) -> str:
-        percent = round(self.similarity * 100)
+        # It is no answer to what was asked, however few of the words are others.
+        percent = min(round(self.similarity * 100), 99)
         return f"nearest recorded: call {self.call} of {self.path} ({percent} % alike)"
 
 

@@ -24,6 +24,8 @@ from nestling.driver.launcher_name import LauncherName
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.casting_io import cast_of
 from nestling.harness.gates_io import Gate
+from nestling.harness.ledger import Problem
+from nestling.harness.next_step import kinds_of
 from nestling.harness.plugin_options import Mark, RecordMode, is_ci
 from nestling.harness.recordings_report import Facts
 from nestling.harness.replay_director import Cast
@@ -31,7 +33,7 @@ from nestling.harness.replay_io import replay
 from nestling.harness.replay_report import ReplayReport, problem_lines
 from nestling.harness.scenario import Scenario
 from nestling.harness.scenario_io import CONFIG_NAME, ROOT_NAME, load_scenario
-from nestling.session.errors import NestlingError
+from nestling.session.errors import NestlingError, UnreadableError
 from nestling.wire.agent_reference import (
     TAPE,
     absolute,
@@ -40,6 +42,9 @@ from nestling.wire.agent_reference import (
 )
 from nestling.worker.network_io import lifted
 
+_RESTORE: Final = (
+    "the recording was changed: restore it, or --record-mode=all records it anew"
+)
 RECORD_STALL: Final = 60.0
 """Seconds without progress after which a recording is over: a model may think."""
 
@@ -50,6 +55,21 @@ class MissingRecordingError(NestlingError):
 
 class RecordingRefusedError(NestlingError):
     """Nothing is recorded here."""
+
+
+class NotWrittenError(NestlingError):
+    """A scenario could not be recorded or refreshed."""
+
+    def __init__(self, what: str, problems: Sequence[Problem], text: str) -> None:
+        """Make the error.
+
+        Args:
+            what: which scenario was not written, and by what.
+            problems: why.
+            text: the report; a note, since it may be longer than messages are.
+        """
+        super().__init__(f"{what}: {kinds_of(problems)}")
+        self.add_note(text)
 
 
 class Place(NamedTuple):
@@ -190,7 +210,12 @@ class PluginRun:
             await self._record(place)
         if self.refreshes and place.has_config:
             await self._refresh(place)
-        return await anyio.to_thread.run_sync(load_scenario, place.folder)
+        try:
+            return await anyio.to_thread.run_sync(load_scenario, place.folder)
+        except UnreadableError as error:
+            if place.has_config and place.has_recording:
+                error.add_note(_RESTORE)
+            raise
 
     async def replay(
         self, place: Place, scenario: Scenario, gates: Sequence[Gate] = ()
@@ -231,7 +256,9 @@ class PluginRun:
                 place.folder, place.bounds, self._offline_launcher(place)
             )
             if not refreshed.is_ok:
-                raise NestlingError(refresh_text(refreshed))
+                what = f"{place.mark.path} was not refreshed"
+                problems = refreshed.report.problems
+                raise NotWrittenError(what, problems, refresh_text(refreshed))
             if refreshed.changed:
                 self.facts.refreshed[str(place.folder)] = sorted(refreshed.changed)
 
@@ -252,7 +279,8 @@ class PluginRun:
             with lifted():
                 report = await record(place.folder, bounds, launcher)
             if not report.is_ok:
-                raise NestlingError(record_text(report))
+                what = f"{place.mark.path} was not recorded"
+                raise NotWrittenError(what, report.problems, record_text(report))
             self.facts.recorded.append(str(place.folder))
 
     @asynccontextmanager

@@ -99,13 +99,20 @@ def _matches(session: RecordedSession, account: Account) -> bool:
     return account.has_settled and is_equal
 
 
-def report_text(report: ReplayReport) -> str:
-    """Return the report as text: the tree, the problems, the verdict."""
+def report_text(report: ReplayReport, hint: str | None = None) -> str:
+    """Return the report as text: the tree, the problems, the verdict.
+
+    Args:
+        report: the report.
+        hint: a line before the verdict, which says what can be done.
+    """
     fallbacks = [f"not from the template: {shown(r)}" for r in report.fallbacks]
     lines = [*tree_lines(report), *fallbacks, *problem_lines(report.problems)]
     lines += [f"warning: {line}" for line in problem_lines(report.warnings)]
     if not report.is_ok:
         lines += ledger_lines(report)
+    if hint is not None:
+        lines.append(hint)
     return "\n".join([*lines, _verdict(report)])
 
 

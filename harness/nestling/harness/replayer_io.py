@@ -11,6 +11,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from nestling.harness.gates_io import Gate
+from nestling.harness.next_step import kinds_of, next_step
 from nestling.harness.plugin_run_io import Place, PluginRun
 from nestling.harness.replay_report import ReplayReport, report_text
 from nestling.harness.scenario import Scenario
@@ -76,7 +77,7 @@ class Replayer:
         try:
             return self._judged(await self._replay(gates), check=check)
         except NestlingError as error:
-            problem = str(error)
+            problem = _said(error)
         pytest.fail(problem, pytrace=False)
 
     async def _load(self) -> Scenario:
@@ -96,7 +97,7 @@ class Replayer:
 
     def _failure(self, report: ReplayReport) -> str:
         """Say what is wrong; pytest's summary shows the first line only."""
-        kinds = ", ".join(dict.fromkeys(problem.kind for problem in report.problems))
+        kinds = kinds_of(report.problems)
         lines = [
             f"{self._place.mark.path} does not replay as recorded: {kinds}",
             "",
@@ -104,10 +105,8 @@ class Replayer:
             f"the recording: {self.folder}",
         ]
         if self._place.has_config:
-            lines.append(
-                "if this is meant: --snapshot-update writes anew what models are told, "
-                "and keeps what they said; --record-mode=all asks them anew"
-            )
+            hint = next_step(report.problems, "--snapshot-update", "--record-mode=all")
+            lines += [] if hint is None else [hint]
         return "\n".join(lines)
 
 
@@ -122,5 +121,10 @@ def _wait_for(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
             found: _T = portal.call(work)
             return found
     except NestlingError as error:
-        problem = str(error)
+        problem = _said(error)
     pytest.fail(problem, pytrace=False)
+
+
+def _said(error: NestlingError) -> str:
+    """Return all there is to say of an error; pytest's summary shows its first line."""
+    return "\n\n".join([str(error), *getattr(error, "__notes__", ())])

@@ -77,6 +77,7 @@ def replay(
         NestlingError: if the scenario cannot be read or run.
     """
     from nestling.harness.casting_io import cast_of
+    from nestling.harness.next_step import next_step
     from nestling.harness.replay_io import replay
     from nestling.harness.replay_report import report_json, report_text
 
@@ -87,8 +88,13 @@ def replay(
         work = partial(replay, loaded, bounds, starts, tree.watch, cast)
         work = partial(work, verify=verify, speed=speed)
         report = _carried_out(work, tree.close)
-    output = report_json(report) if how.as_json else report_text(report)
-    return _result(output, is_ok=report.is_ok)
+    if how.as_json:
+        return _result(report_json(report), is_ok=report.is_ok)
+    hint = None
+    if agent is None and cast is not None:  # a refresh and a recording run that one
+        commands = (f"`nestling {name} {path}`" for name in ("refresh", "record"))
+        hint = next_step(report.problems, *commands)
+    return _result(report_text(report, hint), is_ok=report.is_ok)
 
 
 def record(path: Path, how: How) -> Result:
