@@ -112,6 +112,9 @@ def test_agent(replay): replay()
 def test_never_called(replay): pass
 
 @mark("tree")
+def test_only_marked(): pass
+
+@mark("tree")
 def test_failed_before(replay): assert 1 == 2
 """
 
@@ -123,6 +126,7 @@ SAYS = {
     "test_nowhere": "no such file or folder, expected a scenario",
     "test_agent": "no_such.py",
     "test_never_called": "the test passed, but nothing was replayed",
+    "test_only_marked": "has neither the fixture `replay` nor `scenario`",
     "test_failed_before": "assert 1 == 2",
 }
 

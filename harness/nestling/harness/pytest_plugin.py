@@ -233,7 +233,18 @@ def nestling_no_leaks() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Fail a test that asked for a replay and passed without one: this comes after it."""
+    """Fail a test that passed without the replay that it is marked for.
+
+    This comes after the test. A marker of a module or class may be meant for others.
+    """
+    is_marked = any(mark.name == "scenario" for mark in item.own_markers)
+    names = getattr(item, "fixturenames", ())
+    if is_marked and "_nestling_replayer" not in names:
+        pytest.fail(
+            "@pytest.mark.scenario does nothing by itself: the test has neither the "
+            "fixture `replay` nor `scenario`",
+            pytrace=False,
+        )
     replayer = item.stash.get(_REPLAYER, None)
     if replayer is not None and not replayer.was_used:
         pytest.fail(
