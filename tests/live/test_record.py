@@ -153,6 +153,19 @@ def test_the_level_of_verifying(
     assert ("inputs differ" in text) == (exit_code == 0)
 
 
+def test_what_helps_is_said(recorded: Folder) -> None:
+    """Where the scenario's own agent was run: that is what is refreshed or recorded."""
+    commands = (f"nestling {name} {recorded.path}" for name in ("refresh", "record"))
+    lines = [f"`{command}`" for command in commands]
+    agent = recorded.path / "agent.py"
+    text = recorded.replay("--agent", f"{agent}:other").out
+    assert not any(line in text for line in lines)
+    config = recorded.path / "scenario.toml"
+    config.write_text(config.read_text().replace(":root", ":other"))
+    text = recorded.replay().out
+    assert all(line in text for line in lines), text
+
+
 @pytest.mark.parametrize("name", ["missing", "helper.x", "counts"])
 def test_an_agent_that_is_none(recorded: Folder, name: str) -> None:
     agent = f"{recorded.path}/agent.py:{name}"

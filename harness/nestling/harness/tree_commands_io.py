@@ -5,6 +5,7 @@ Each loads what it alone needs.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
@@ -20,6 +21,7 @@ from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.command_io import EXIT_FAILED, EXIT_OK, Result
 from nestling.harness.growing_tree_io import GrowingTree
 from nestling.harness.interrupts_io import unless_interrupted
+from nestling.harness.printable import shown
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.jsontext import JsonObject
 
@@ -92,7 +94,8 @@ def replay(
         return _result(report_json(report), is_ok=report.is_ok)
     hint = None
     if agent is None and cast is not None:  # a refresh and a recording run that one
-        commands = (f"`nestling {name} {path}`" for name in ("refresh", "record"))
+        folder = shown(shlex.quote(str(path)))
+        commands = (f"`nestling {name} {folder}`" for name in ("refresh", "record"))
         hint = next_step(report.problems, *commands)
     return _result(report_text(report, hint), is_ok=report.is_ok)
 
