@@ -14,10 +14,12 @@ has a working directory of its own.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final, NamedTuple, TypeAlias
 
+from nestling.harness.ambiguity import EXPLOSIVE, is_explosive
 from nestling.session.errors import UnreadableError
 from nestling.session.jsontext import Json
 
@@ -216,11 +218,17 @@ def _compiled(name: str, text: str) -> re.Pattern[str]:
             f"that none of {', '.join(sorted({*BUILT_IN, *BLANKED}))} has"
         )
     try:
-        pattern = re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings():
+            # What might mean something else in a later Python means this here.
+            warnings.simplefilter("ignore")
+            pattern = re.compile(text)
+            is_bomb = is_explosive(pattern)
+    except (re.error, OverflowError) as error:
         raise UnreadableError(
             f"normalisers.{name}: {text!r} is no regular expression: {error}"
         ) from None
+    if is_bomb:
+        raise UnreadableError(f"normalisers.{name}: {text!r} {EXPLOSIVE}")
     if pattern.fullmatch("") is not None:
         raise UnreadableError(
             f"normalisers.{name}: {text!r} matches the empty text, expected a regular "
