@@ -384,8 +384,10 @@ def _moment(hub: HubLoop) -> None:
 class ImpatientDirector(ReplayDirector):
     """A replay with the bounds of this script."""
 
-    def __init__(self, scenario: Scenario, cast: Cast | None = None) -> None:
-        super().__init__(scenario, cast)
+    def __init__(
+        self, scenario: Scenario, cast: Cast | None = None, **how: Any
+    ) -> None:
+        super().__init__(scenario, cast, **how)
         self.limits = self.limits._replace(silence=SILENCE)
 
 

@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from nestling.session.invariants import log_findings
+from nestling.session.store_io import open_store
 from support.leaks import no_leaks
 from support.processes import (
     NESTLING,
     Lines,
+    children_of,
     fifo,
     have_ended,
     needs_linux,
     pidfds,
     spied,
+    wait_stopped,
 )
 from support.scenarios import MIXED, composed, hanging
 
@@ -73,26 +77,50 @@ def test_more_signals_change_nothing(
 
 
 NEVER_CLOSED = """
-import anyio
+import anyio, time
 async def model(request):
     with open({fifo!r}, "w") as told:
         told.write("asked\\n")
+    {ends}
+    yield {{}}
+"""
+
+STAYS = {
+    "closes slowly": """
     try:
-        yield {{"type": "block-end", "index": 0, "block": {{"type": "text", "text": "a"}}}}
+        yield {"type": "block-end", "index": 0, "block": {"type": "text", "text": "a"}}
         await anyio.sleep_forever()
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.sleep_forever()
-"""
+""",
+    "heeds no cancel": """
+    while True:
+        try:
+            await anyio.sleep_forever()
+        except BaseException:
+            pass
+""",
+    "blocks the loop": """
+    while True:
+        time.sleep(3600)
+""",
+}
+"""Providers that do not end, and how."""
 
 
+@pytest.mark.parametrize("launcher", ["exec", "template"])
+@pytest.mark.parametrize("how", STAYS)
 def test_a_later_signal_ends_what_waits_for_a_provider(
-    tmp_path: Path, box: Path
+    tmp_path: Path, box: Path, how: str, launcher: str
 ) -> None:
-    """The first one waits for it to be closed, which may be for ever."""
+    """The first one waits for it to be closed, which may be for ever.
+
+    One that heeds nothing is left: the process ends without it, when all else is gone.
+    """
     scenario = tmp_path / "scenario"
     scenario.mkdir()
-    source = NEVER_CLOSED.format(fifo=str(tmp_path / "pipe"))
+    source = NEVER_CLOSED.format(fifo=str(tmp_path / "pipe"), ends=STAYS[how])
     (scenario / "model.py").write_text(source)
     (scenario / "agent.py").write_text(
         "from nestling.worker import Agent\nroot = Agent('m/one')\n"
@@ -103,23 +131,93 @@ def test_a_later_signal_ends_what_waits_for_a_provider(
     before = sorted(scenario.iterdir())
     with no_leaks(box), fifo(tmp_path / "pipe") as pipe:
         process = subprocess.Popen(
-            [*NESTLING, "record", str(scenario)],
+            [*NESTLING, "record", str(scenario), "--launcher", launcher],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
         assert pipe.next() == "asked"
-        with pidfds(process.pid) as fds:
+        with pidfds(process.pid, *children_of(process.pid)) as fds:
             for _ in range(40):
                 process.send_signal(signal.SIGINT)
-                if have_ended(fds, 0.4):
+                if have_ended(fds[:1], 0.4):
                     break
             else:
                 process.kill()
-        assert process.communicate(timeout=20) == (b"", b"")
+            assert have_ended(fds, 0.0), "a worker, a template, a guardian"
+        out, err = process.communicate(timeout=20)
+        assert out == b""
+        if err:  # it took so long that it was said what is waited for
+            assert err.startswith(b"leaving a driver waits for what was cancelled: the")
     assert process.returncode == 130
     left = [path for path in scenario.iterdir() if path.name != "__pycache__"]
     assert sorted(left) == before
     assert not list(box.glob("nestling-*"))
+
+
+TREE = """
+from nestling.worker import Agent, subagent
+root = Agent("m/one", tools=[subagent])
+"""
+TREE_MODEL = """
+import json
+from nestling.harness import Answer, ScriptedModel, tool_call
+def delegating(*prompts):
+    return Answer("", calls=[
+        tool_call("subagent", {"description": "d", "prompt": prompt}) for prompt in prompts
+    ])
+names = ["go"]
+answers = {}
+for depth in range(3):
+    below = {name: [f"{name} {side}" for side in "lr"] for name in names}
+    answers |= {name: [delegating(*below[name])] for name in names}
+    names = [each for both in below.values() for each in both]
+answers |= {name: [Answer("one two three").hangs(after=3)] for name in names}
+model = ScriptedModel(by_prompt=answers)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["exec", "template"])
+def test_two_at_once_to_the_group_of_a_tree_of_fifteen(
+    tmp_path: Path, box: Path, launcher: str
+) -> None:
+    """D2: one orderly stop, every log closed once, and nobody is left."""
+    (tmp_path / "agent.py").write_text(TREE)
+    (tmp_path / "model.py").write_text(TREE_MODEL)
+    store = f"jsonl:{tmp_path / 'runs'}"
+    arguments = ("run", f"{tmp_path / 'agent.py'}:root", "go", "--store", store)
+    asked = ("--provider", f"{tmp_path / 'model.py'}:model", "--launcher", launcher)
+    with (
+        no_leaks(box),
+        spied(*arguments, *asked, start_new_session=True) as (process, lines),
+    ):
+        pids: set[int] = set()
+        leaves: set[str] = set()
+        while len(leaves) < 8:
+            kind, _, told = lines.next().partition(" ")
+            if kind == "pid":
+                pids.add(int(told))
+            elif told.count("/") == 3 and told.endswith(" call 1"):
+                leaves.add(told)
+        assert len(pids) == 15
+        with pidfds(*pids) as fds:
+            os.kill(max(pids), signal.SIGSTOP)  # so that the stop is going on
+            wait_stopped(max(pids))
+            for _ in range(2):  # those that come at one moment are one
+                os.killpg(process.pid, signal.SIGINT)
+                assert not have_ended(fds, 0.03)
+            os.kill(max(pids), signal.SIGCONT)
+            assert process.communicate(timeout=20) == (b"", b"")
+            assert have_ended(fds, 0.0)
+        assert process.returncode == 130
+        assert not list(box.glob("nestling-*"))
+    with open_store(store) as kept:
+        logs = [kept.load(session.id) for session in kept.sessions()]
+    assert len(logs) == 15
+    for log in logs:
+        assert list(log_findings(log.header, log.events)) == []
+        (end,) = [e.data["reason"] for e in log.events if e.type == "turn/end"]
+        cause = "user" if log.header.parent_session is None else "parent"
+        assert end == {"kind": "aborted", "reason": {"kind": cause}}
 
 
 def _ignore() -> None:
@@ -147,12 +245,12 @@ def test_while_the_scenario_is_loaded(tmp_path: Path, number: signal.Signals) ->
     """Loading is held up in a file that the program reads; it is a pipe."""
     with fifo(tmp_path / "log") as pipe:
         code = (
-            "import os, pathlib, sys; from nestling.harness import cli\n"
+            "import os, pathlib, sys; from nestling.harness import tree_commands_io\n"
             "path = sys.argv[1]\n"
             "def load(_):\n"
             "    os.write(2, b'loading\\n')\n"
             "    pathlib.Path(path).read_bytes()\n"
-            "cli.load_scenario = load\n"
+            "tree_commands_io.load_scenario = load\n"
             "sys.argv[1:] = ['replay', path]\n"
             "from nestling.harness.__main__ import main; main()\n"
         )

@@ -154,7 +154,6 @@ def test_what_cannot_be_put_back_is_said_and_kept(
     assert left[".session.jsonl.old"] == OLD["session.jsonl"]
     assert left["session.1.jsonl"] == OLD["session.1.jsonl"]
 
-
     with held(folder, shared=True):
         assert contents(folder) == OLD  # whoever comes next puts it back
 

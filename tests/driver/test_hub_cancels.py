@@ -21,13 +21,22 @@ from nestling.driver.instructions import (
     Kill,
     Prompted,
     Provided,
+    Received,
     Send,
     Stopped,
     Terminate,
     Tick,
 )
 from nestling.session.jsontext import JsonObject, loads
-from nestling.wire.messages import Cancel, Fail, Prompt, Settled, ToolResult
+from nestling.wire.messages import (
+    Bye,
+    Cancel,
+    Credit,
+    Fail,
+    Prompt,
+    Settled,
+    ToolResult,
+)
 from support.directors import Scripted, saying
 from support.hubs import Kit, Peer, shown
 from support.session_logs import delta, finish
@@ -133,6 +142,108 @@ def test_a_second_cancel_changes_nothing() -> None:
     assert told(kit) == [(Cancel(0, None, None), USER)]
 
 
+def broken(kit: Kit) -> None:
+    """A worker that is ended, in the middle of its turn."""
+    peer = kit.peer()
+    peer.begin()
+    peer.items(0, 1, "no event")
+
+
+def closed(kit: Kit) -> None:
+    """One that was told to leave, and has not yet."""
+    peer = kit.peer()
+    peer.begin()
+    peer.end()
+    peer.finish_turn()
+
+
+def left(kit: Kit) -> None:
+    """One that has said goodbye."""
+    closed(kit)
+    kit.tell(Received("w0", Bye(0, "done"), b""))
+
+
+def gone(kit: Kit) -> None:
+    """One whose process has ended, in the middle of its turn."""
+    broken(kit)
+    kit.exited("w0")
+
+
+OVER = {
+    State.STOPPING: broken,
+    State.FINISHING: closed,
+    State.SETTLED: left,
+    State.REAPED: gone,
+}
+
+
+@pytest.mark.parametrize("state", OVER)
+def test_a_session_that_is_over_is_not_cancelled(state: State) -> None:
+    """E4: a no-op. One that is being ended does not get its time anew."""
+    kit = Kit()
+    OVER[state](kit)
+    session = kit.session(0)
+    assert session.state is state
+    before, climb = len(kit.orders), session.climb
+    kit.seconds = 3.0
+    assert cancel(kit) is False
+    assert cancel(kit) is False
+    assert kit.orders[before:] == []
+    assert session.cancelling is None
+    assert session.climb is climb
+    if state is State.STOPPING:
+        assert ticked(kit, 5.0)[0] == Abandon("w0"), (
+            "since it was killed, not since then"
+        )
+
+
+def test_one_that_was_told_nothing_is_not_cancelled() -> None:
+    director = Scripted()
+    director.is_open = True
+    kit = Kit(director)
+    kit.peer()
+    assert kit.session(0).state is State.IDLE
+    assert cancel(kit) is False
+    assert told(kit) == []
+
+
+def test_who_was_cancelled_is_left_alone_in_what_follows() -> None:
+    """Neither is the next turn cut, nor does its worker climb for the last one."""
+    director = Live()
+    director.is_open = True
+    kit = Kit(director)
+    peer = prompted(kit)
+    peer.begin()
+    cancel(kit)
+    peer.end("aborted")
+    assert kit.session(0).cancelling is None
+    assert ticked(kit, 9.0) == [], "though it has not said its result"
+    peer.finish_turn()
+    kit.tell(Prompted([{"type": "text", "text": "more"}]))
+    assert ticked(kit, 18.0) == []
+    peer.begin()
+    peer.stream()
+    assert len(kit.director.calls) == 1, "it is asked as any other"
+    assert len(told(kit)) == 1
+    assert cancel(kit) is True
+    assert len(told(kit)) == 2, "a cancel of its own"
+
+
+def test_there_is_something_to_cancel_below_one_that_is_over() -> None:
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    peer.asks(2)
+    for block in range(2):
+        peer.delegate(block)
+        kit.peer(block + 1).begin()
+    kit.exited("w2")
+    peer.items(0, 1, "no event")
+    states = [kit.session(sid).state for sid in range(3)]
+    assert states == [State.STOPPING, State.RUNNING, State.REAPED]
+    assert cancel(kit) is True
+
+
 def test_no_session_at_that_path() -> None:
     assert cancel(Kit(), "/t9s9b9") is None
 
@@ -148,11 +259,25 @@ def test_a_call_that_is_served_is_cut_where_it_stands() -> None:
     session = kit.session(0)
     assert session.call is not None
     assert session.call.served == 2
+    sent = kit.sent("w0")[-1]
     assert cancel(kit) is True
     assert Dismiss(0, 0) in kit.orders
     assert told(kit) == [(Cancel(0, 0, 2), USER)]
     orders = kit.tell(Provided(0, 0, [delta("d")]))
     assert orders == [], "what comes late is nobody's"
+    room = Credit(0, 0, len(sent.body), 1)
+    assert peer.say(room) == [], "nor is what there was no room for"
+
+
+def test_a_call_of_a_cancelled_turn_is_not_cancelled_once_more() -> None:
+    kit = Kit(Live())
+    peer = kit.peer()
+    peer.begin()
+    peer.stream()
+    cancel(kit)
+    before = len(kit.orders)
+    assert cancel_call(kit) is False
+    assert kit.orders[before:] == []
 
 
 def test_a_call_that_waits_for_the_disk_gets_nothing() -> None:
@@ -416,6 +541,17 @@ def test_who_stops_on_a_rung_climbs_no_further() -> None:
     )
     reason = kit.session(0).log.events[-1].data["reason"]
     assert reason == {"kind": "interrupted"}
+
+
+def test_an_end_that_comes_too_late_stops_no_climb() -> None:
+    """What is being ended goes all the way, whatever it still says."""
+    kit = Kit()
+    peer = kit.peer()
+    peer.begin()
+    cancel(kit)
+    assert ticked(kit, 2.0) == [HangUp("w0")]
+    peer.end("aborted")
+    assert ticked(kit, 4.0) == [Terminate("w0")]
 
 
 def test_who_ends_its_turn_in_time_is_left_alone() -> None:

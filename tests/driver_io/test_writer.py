@@ -39,7 +39,7 @@ class Flaky(MemoryBackend):
 
     def __init__(self) -> None:
         super().__init__()
-        self.fails: Callable[[Write], Exception | None] = lambda write: None
+        self.fails: Callable[[Write], BaseException | None] = lambda write: None
         self.commits: list[list[str]] = []
         self.gate: threading.Event | None = None
 
@@ -178,9 +178,10 @@ def test_a_session_is_released_after_its_last_events() -> None:
     [
         (StoreError("the disk is gone"), "the disk is gone"),
         (MemoryError("no room"), "MemoryError('no room')"),
+        (SystemExit(3), "SystemExit(3)"),
     ],
 )
-def test_what_fails_is_told_once_and_kept(error: Exception, problem: str) -> None:
+def test_what_fails_is_told_once_and_kept(error: BaseException, problem: str) -> None:
     """W7-W9: in front of what comes, and tried again with it."""
     with writing() as (kit, run):
         kit.backend.fails = lambda write: error

@@ -50,7 +50,7 @@ def test_an_agent_that_does_something_else(checkout: Path) -> None:
     result = stressed(checkout)
     assert result.returncode == 1
     assert "NOT AS RECORDED" in result.stdout
-    assert "log-differs /: event 58" in result.stdout
+    assert "request-differs /: call " in result.stdout
 
 
 def test_a_run_that_a_user_has_cancelled() -> None:

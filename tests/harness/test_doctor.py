@@ -24,7 +24,7 @@ from nestling.harness.doctor import (
 )
 from nestling.session.jsontext import loads
 from support.launchers import stand_in
-from support.processes import needs_linux, run_nestling
+from support.processes import environment_with_tests, needs_linux, run_nestling
 
 pytestmark = needs_linux
 
@@ -114,6 +114,30 @@ def test_a_worker_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> No
     assert not findings.is_ok
     assert findings.reason is not None
     assert findings.reason.startswith("the template was lost (exit code 1")
+
+
+LOST = "the template was lost (exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("without_descriptors", LOST),
+        ("without_threads", LOST),
+        ("threaded_template", "started a thread"),
+    ],
+)
+def test_a_template_that_runs_and_can_take_no_agent(
+    monkeypatch: pytest.MonkeyPatch, entry: str, why: str
+) -> None:
+    """For want of /proc, say; what a run does is what is told."""
+    monkeypatch.setattr(template_io, "ENTRY", stand_in(entry))
+    monkeypatch.setenv("PYTHONPATH", environment_with_tests()["PYTHONPATH"])
+    findings = doctor_io.examine()
+    assert findings.launcher == "exec"
+    assert findings.reason is not None
+    assert why in findings.reason
+    assert findings.is_ok
 
 
 def test_no_pidfds(monkeypatch: pytest.MonkeyPatch) -> None:

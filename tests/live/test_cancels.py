@@ -14,12 +14,13 @@ import pytest
 from nestling.driver import Driver, Limits
 from nestling.driver.hub_io import HubLoop
 from nestling.driver.started_run_io import StartedRun
-from nestling.harness import Answer, ScriptedModel
+from nestling.harness import Answer, OwnedClock, ScriptedModel
 from nestling.session.errors import NestlingError
 from nestling.session.jsontext import JsonObject
+from nestling.session.request import Request
 from support.live import SECONDS, called, calling, reference, shorten_ladder, warm
 from support.processes import fifo, needs_linux
-from support.runs import silent
+from support.runs import leaps, silent
 
 AGENT = reference("stubborn:agent")
 ABORTED: JsonObject = {"kind": "aborted", "reason": {"kind": "user"}}
@@ -292,6 +293,46 @@ async def test_a_stream_that_hangs() -> None:
         await run.close()
     retries = [e.data for e in run.logs["/"].events if e.type == "llm/retry"]
     assert [data["failure"]["code"] for data in retries] == ["TIMEOUT"]
+
+
+async def test_a_stream_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E5: never silent, and cut all the same, with what had come; its provider ends."""
+    clock, yielded, closed = OwnedClock(), 0, anyio.Event()
+
+    async def keeps_alive(request: Request) -> AsyncIterator[JsonObject]:
+        nonlocal yielded
+        try:
+            yield {"type": "block-start", "index": 0, "blockType": "text"}
+            while True:
+                yield {"type": "text-delta", "index": 0, "text": "a"}
+                yielded += 1
+                await clock.sleep(1)
+        finally:
+            closed.set()
+
+    limits = Limits(silence=1e9, turn_timeout=100.0, stream_idle_timeout=300.0)
+    leaps(monkeypatch, (101.0, lambda hub: yielded >= 200))
+    with anyio.fail_after(SECONDS):
+        async with Driver(
+            providers={"m": keeps_alive}, launcher=warm(), limits=limits
+        ) as driver:
+            run = await driver.start(AGENT, "go")
+            async for grown in run.events():
+                if grown.event.type == "assistant/chunk":
+                    clock.advance(1)
+            result = await run.result()
+            await closed.wait()
+            await run.close()
+    assert result.stop_reason == "aborted", result
+    why = "the turn took longer than 100 s"
+    assert reasons(run) == [
+        {"kind": "aborted", "reason": {"kind": "timeout", "reason": why}}
+    ]
+    (said,) = [e.data for e in run.logs["/"].events if e.type == "assistant/message"]
+    assert said["interrupted"] is True
+    (block,) = said["message"]["content"]
+    assert 200 <= len(block["text"]) <= yielded + 1
+    assert set(block["text"]) == {"a"}
 
 
 async def test_one_stuck_sibling_does_not_block_the_others() -> None:

@@ -63,7 +63,11 @@ def stop(pid: int) -> None:
 
 
 def delegating(prompt: str) -> Answer:
-    return calling(called("subagent", f'{{"description":"d","prompt":"{prompt}"}}'))
+    return calling(called("subagent", delegated(prompt)))
+
+
+def delegated(prompt: str) -> str:
+    return f'{{"description":"d","prompt":"{prompt}"}}'
 
 
 def family(*answers: Any) -> ScriptedModel:
@@ -125,6 +129,51 @@ async def test_before_its_hello(launcher: str, monkeypatch: pytest.MonkeyPatch) 
 
     on_each_start(monkeypatch, on_start)
     check_lost(await ran(launcher, family("never said")))
+
+
+async def test_the_dead_take_no_room(
+    launcher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D7: three may start at once, three die of it, and three others follow.
+
+    So it is of another driver, which takes up what the first one has stored.
+    """
+    started: list[str] = []
+
+    def on_start(launch: str, pid: int) -> None:
+        started.append(launch)
+        if launch in ("w1", "w2", "w3") and len(started) < 5:
+            kill(pid)
+
+    on_each_start(monkeypatch, on_start)
+    three = [called("subagent", delegated("work"), call_id) for call_id in "abc"]
+    answers = ["one", "two", "three"] * 2
+    model = ScriptedModel(
+        by_prompt={
+            "go": [calling(*three), calling(*three), "went on"],
+            "again": [calling(*three), "and on"],
+            "work": answers,
+        }
+    )
+    store, limits = f"sqlite:{tmp_path / 'runs.db'}", Limits(starting=3)
+    with anyio.fail_after(SECONDS):
+        for prompt, text in (("go", "went on"), ("again", "and on")):
+            async with Driver(
+                store=store,
+                providers={"m": model},
+                launcher=launcher_named(launcher),
+                limits=limits,
+            ) as driver:
+                if prompt == "go":
+                    run = await driver.start(AGENT, prompt, session_id="r")
+                else:
+                    run = await driver.resume("r", prompt)
+                assert (await run.result()).text == text
+                await run.close()
+            check_logs(run)
+            lost = [] if prompt == "again" else [f"/t1s1b{n}" for n in range(3)]
+            assert sorted(path for path, _ in run.losses) == lost
+    assert len(started) == 7 + 4, started
 
 
 MOMENTS: dict[str, Callable[[ToHub], bool]] = {

@@ -205,9 +205,21 @@ def test_an_agent_for_a_recording_without_a_configuration(
             "found an unknown key x, expected one of agent, prompts",
         ),
         ('agent = 5\nprompts = ["a"]', "agent: found 5, expected an agent reference"),
-        ('agent = "a"\nprompts = ["a"]', "has no colon"),
+        ('agent = "a"\nprompts = ["a"]', "scenario.toml: agent: agent reference 'a'"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nname = "a\\n"',
+            'name: found "a\\n", expected a text of letters',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "(a+)+b"',
+            "scenario.toml: normalisers.x: '(a+)+b' may take for ever",
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "a{99999999999}"',
+            "scenario.toml: normalisers.x: 'a{99999999999}' is no regular expression",
+        ),
         ('agent = "a.py:b"\nprompts = ["a"]', "found no provider"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "has no colon"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "toml: provider: agent"),
         (
             'agent = "a.py:b"\nprompts = ["a"]\ntools = "none"',
             'tools: found "none", expected "recorded" or "live"',
@@ -218,13 +230,22 @@ def test_an_agent_for_a_recording_without_a_configuration(
         ),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = 2020-01-01', "options"),
         ('agent = "a.py:b"\nprompts = ["a"]\n[options]\nx = nan', "not a JSON number"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nverify = "much"', "`$.verify`"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]', "`$.normalise[0]`"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nverify = "much"',
+            'verify: found "much", expected "strict", "warn" or "off"',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nnormalise = ["x"]',
+            'normalise.0: found "x", expected a list of "time", "cwd", "uuid"',
+        ),
         (
             'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "["',
             "scenario.toml: normalisers.x: '[' is no regular expression",
         ),
-        ('agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5', "`$.normalisers"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = 5',
+            'normalisers: found {"x":5}, expected a table of names',
+        ),
         ("x = " + "[" * 5000, "scenario.toml: "),
     ],
 )

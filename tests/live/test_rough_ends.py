@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import anyio
 import pytest
 
 from nestling.driver import Driver
+from nestling.driver.caller_loop_io import CallerLoop
 from nestling.harness import Answer, ScriptedModel, tool_call
 from nestling.session.errors import JsonDomainError
 from nestling.session.jsontext import JsonObject
 from nestling.session.request import Request
+from nestling.session.store_io import open_store
 
 DONE: JsonObject = {"type": "finish", "reason": {"kind": "stop"}}
 YES: JsonObject = {
@@ -198,3 +201,56 @@ async def test_what_the_user_says_is_bounded(tmp_path: Path, prompt: str) -> Non
     async with Driver() as driver:
         with pytest.raises(JsonDomainError, match=r"bytes of JSON|must be a JSON obj"):
             await driver.start(f"{tmp_path}/agent.py:root", prompt, options=options)
+
+
+class Said(logging.Handler):
+    """Takes in what is warned of, and does something at once."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._act = act
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+        self._act()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_leaving_a_driver_with_a_provider_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for, and named; all else is gone by then, and can be gone on with."""
+    store, asked, said = f"sqlite:{tmp_path / 'runs.db'}", anyio.Event(), anyio.Event()
+    found: list[object] = []
+
+    def look() -> None:
+        with open_store(store) as kept:
+            is_writing = driver._writer._thread.is_alive()
+            found.extend((run.is_over, is_writing, kept.resume_tree("r").header.id))
+            kept.release("r")
+        said.set()
+
+    async def stays(request: Request) -> AsyncIterator[JsonObject]:
+        try:
+            yield YES
+            asked.set()
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await said.wait()
+
+    handler = Said(look)
+    logger = logging.getLogger("nestling.driver")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(CallerLoop.__init__, "__defaults__", (0.2,))
+    (tmp_path / "agent.py").write_text(AGENT)
+    with anyio.fail_after(30):
+        async with Driver(store=store, providers={"m": stays}) as driver:
+            reference = f"{tmp_path / 'agent.py'}:root"
+            run = await driver.start(reference, "hi", session_id="r")
+            await asked.wait()
+    waits = "leaving a driver waits for what was cancelled: the provider 'm'"
+    assert handler.texts == [waits]
+    assert found == [True, False, "r"]

@@ -6,27 +6,39 @@ blocks its loop so holds up nothing but what has to run there.
 
 from __future__ import annotations
 
+import logging
+import math
 import socket
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import anyio
 import anyio.abc
 
-_MANY = 4096
+PATIENCE: Final = 5.0
+"""Seconds after which it is said what holds up whoever leaves."""
+
+_MANY: Final = 4096
+_log: Final = logging.getLogger(__name__)
 
 
 class CallerLoop:
     """Runs what other threads post, and tasks; an asynchronous context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
+        """Prepare to run what is posted.
+
+        Args:
+            patience: seconds after which it is said what does not end; once.
+        """
+        self._patience = patience
         self._posted: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
-        self._scopes: set[anyio.CancelScope] = set()
+        self._scopes: dict[anyio.CancelScope, str] = {}
 
     async def __aenter__(self) -> Self:
         """Begin to listen.
@@ -40,7 +52,7 @@ class CallerLoop:
             end.setblocking(False)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self.start(self._serve)
+        self.start(self._serve, "the loop of what is posted")
         return self
 
     async def __aexit__(
@@ -49,15 +61,17 @@ class CallerLoop:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        """End; what was started and has not settled is cancelled."""
-        for scope in self._scopes:
-            scope.cancel()
-        try:
-            return await self._tasks.__aexit__(kind, error, traceback)
-        finally:
-            with self._lock:
-                self._reading.close()
-                self._writing.close()
+        """Cancel what was started, and wait until it has ended.
+
+        However long that takes: no task is left behind in the loop of another. What
+        takes longer than a while is named, in a warning of this module's logger.
+        """
+        async with AsyncExitStack() as stack:
+            stack.callback(self._close)
+            stack.push_async_exit(self._tasks)
+            with anyio.CancelScope(shield=True):
+                await self._settle()
+        return None
 
     def post(self, call: Callable[[], None]) -> None:
         """Have `call` run in the loop; from any thread, and never blocking.
@@ -68,23 +82,39 @@ class CallerLoop:
         with self._lock, suppress(OSError):  # full: it will wake anyway; or closed
             self._writing.send(b"\0")
 
-    def start(self, work: Callable[[], Awaitable[None]]) -> anyio.CancelScope:
+    def start(
+        self, work: Callable[[], Awaitable[None]], name: str
+    ) -> anyio.CancelScope:
         """Start a task, in the loop's thread only; return the scope that ends it.
 
         Nothing else cancels it: who leaves is to end in order what it has started.
+
+        Args:
+            work: what it does.
+            name: what people call it.
         """
         scope = anyio.CancelScope(shield=True)
-        self._scopes.add(scope)
+        self._scopes[scope] = name
         self._tasks.start_soon(self._within, scope, work)
         return scope
 
-    async def settle(self) -> None:
-        """Cancel what was started, and wait until it has ended."""
+    async def _settle(self) -> None:
         for scope in self._scopes:
             scope.cancel()
+        patience = self._patience
         while self._scopes:
             self._left = anyio.Event()
-            await self._left.wait()
+            with anyio.move_on_after(patience) as waiting:
+                await self._left.wait()
+            if waiting.cancelled_caught:
+                patience = math.inf  # it is said once
+                names = ", ".join(sorted(set(self._scopes.values())))
+                _log.warning("leaving a driver waits for what was cancelled: %s", names)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._reading.close()
+            self._writing.close()
 
     async def _within(
         self, scope: anyio.CancelScope, work: Callable[[], Awaitable[None]]
@@ -93,7 +123,7 @@ class CallerLoop:
             with scope:
                 await work()
         finally:
-            self._scopes.discard(scope)
+            del self._scopes[scope]
             self._left.set()
 
     async def _serve(self) -> None:

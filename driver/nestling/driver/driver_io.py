@@ -130,12 +130,13 @@ class Driver:
             raise NestlingError("a driver is entered once")
         self._was_entered = True
         async with AsyncExitStack() as stack:
+            # First in, last out: a provider that does not end holds up nothing else.
+            await stack.enter_async_context(self._caller)
             if self._owns_store:
                 stack.callback(self._store.close)
             stack.enter_context(self._writer)
             if isinstance(self._launcher, AbstractContextManager):
                 stack.enter_context(self._launcher)
-            await stack.enter_async_context(self._caller)
             self._stack = stack.pop_all()
         self._is_open = True
         return self
@@ -146,7 +147,12 @@ class Driver:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End every run: orderly what has nothing left to do, now what still works."""
+        """End every run: orderly what has nothing left to do, now what still works.
+
+        Nothing is left of the runs then but their providers, which were cancelled. Those
+        are waited for however long they take to end, as any task group does; a warning
+        of the logger ``nestling.driver`` names who takes longer than five seconds.
+        """
         self._is_open = False
         try:
             with anyio.CancelScope(shield=True):
@@ -154,10 +160,11 @@ class Driver:
                     run.release_or_stop()
                 for run in self._runs:
                     await run.ended()
-                await self._caller.settle()
         finally:
+            for run in self._runs:  # what was not waited for, if this was cut short
+                run.thread.abort()
             for run in self._runs:
-                run.thread.abort()  # what was not waited for, if this was cut short
+                run.thread.join()
             # The caller's error is the caller's: it is not to be wrapped in a group.
             await self._stack.__aexit__(None, None, None)
 
@@ -285,7 +292,7 @@ class Driver:
         start(run.thread)
         # Those that have ended are their holders' to keep.
         self._runs = [*(each for each in self._runs if not each.is_over), run]
-        self._caller.start(run.watch)
+        self._caller.start(run.watch, f"the end of the run {run.session_id}")
         return run
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable
 
 from nestling.driver.descriptors_io import DESCRIPTORS, require_descriptors
@@ -138,3 +139,17 @@ class HubThread(threading.Thread):
         if self._end is None:
             raise AssertionError("the hub's thread has not ended")
         return self._end
+
+
+def abort_all(seconds: float) -> None:
+    """End every run of this process now, and wait until nothing is left of them.
+
+    Args:
+        seconds: so long; what the kernel does not let go of is left.
+    """
+    deadline = time.monotonic() + seconds
+    hubs = [each for each in threading.enumerate() if isinstance(each, HubThread)]
+    for hub in hubs:
+        hub.abort()
+    for hub in hubs:
+        hub.join(max(0.0, deadline - time.monotonic()))

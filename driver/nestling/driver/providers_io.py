@@ -116,7 +116,8 @@ class _Answering:
 
     def _start(self) -> None:
         self._more = anyio.Event()
-        self._scope = self._caller.start(self._run)
+        name = f"the provider {self._ask.provider!r}"
+        self._scope = self._caller.start(self._run, name)
 
     def _widen(self, allowed: int) -> None:
         self._allowed = allowed

@@ -229,3 +229,9 @@ def _key(
     startup = tuple(sorted(startup_part(environment).items()))
     # A fork of this process must not talk to its parent's templates.
     return os.getpid(), startup, modules, bounds
+
+
+def close_all() -> None:
+    """Let every template of this process end, whoever holds on to it."""
+    for pool in held_pools():
+        pool.close()

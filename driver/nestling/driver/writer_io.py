@@ -204,7 +204,7 @@ class StoreWriter:
         """
         try:
             self.store.create(header)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is not stored
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is not stored
             self._failed(run, batch.sid, error)
             return False
         return True
@@ -219,7 +219,7 @@ class StoreWriter:
         if session_id is not None:
             # What fails here costs nothing but the lease, which ends with this process;
             # and nothing may end the thread that all runs wait for.
-            with suppress(Exception):
+            with suppress(BaseException):
                 self.store.release(session_id)
 
     def _write_due(self, now: float) -> None:
@@ -227,12 +227,12 @@ class StoreWriter:
         if not taken:
             return
         batches = [_joined(items) for items in taken.values()]
-        problems: list[Exception | None]
+        problems: list[BaseException | None]
         try:
             problems = [*self.store.append_logged(batches)]
             if len(problems) != len(batches):
                 raise StoreError(f"{self.store.name} did not tell what it has stored")
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is not on disk
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is not on disk
             problems = [error] * len(batches)
         for (key, items), problem in zip(taken.items(), problems, strict=True):
             run, sid = key
@@ -243,7 +243,7 @@ class StoreWriter:
                 self._waiting.put_back(key, items)
                 self._failed(run, sid, problem)
 
-    def _failed(self, run: RunWriter, sid: int, error: Exception) -> None:
+    def _failed(self, run: RunWriter, sid: int, error: BaseException) -> None:
         """Tell that a session's events are not durable, once."""
         if sid in run.failed:
             return

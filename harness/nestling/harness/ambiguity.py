@@ -212,7 +212,7 @@ class _Automaton:
         if code is codes.IN:
             is_negated = argument[0][0] is codes.NEGATE
             return is_negated != any(
-                self._is_member(*item, case)
+                self._is_member(item[0], item[1], case)
                 for item in argument[is_negated:]
                 for case in cases
             )

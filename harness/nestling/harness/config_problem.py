@@ -58,7 +58,7 @@ def _shown_place(parts: Sequence[str]) -> str:
     if len(parts) > 1 and parts[0] == "steps" and parts[1].isdigit():
         step, rest = f"step {int(parts[1]) + 1}", ".".join(parts[2:])
         return f"{step}: {rest}" if rest else step
-    return ".".join(parts)
+    return ".".join(part for part in parts if part != "...")
 
 
 def _keys(parts: Sequence[str]) -> str:

@@ -38,6 +38,8 @@ from nestling.wire.fork import TemplateReady, decode_from_template
 
 _GET_PARENT_DEATH_SIGNAL: Final = 2
 _GET_SUB_REAPER: Final = 37
+_AGENT: Final = "nestling.worker"
+"""Imported by the template as an agent's module is, which looks at what that does."""
 _UNBOUND: Final = "no limit"
 _SECONDS: Final = 30.0
 
@@ -233,7 +235,7 @@ def _template_problem() -> str | None:
     """Start a template, and say why it forks no worker, or None."""
     environment = worker_environment(os.environ)
     try:
-        template = Template(environment, [], int(DEFAULT_BOUNDS.warm) + 5)
+        template = Template(environment, [_AGENT], int(DEFAULT_BOUNDS.warm) + 5)
     except (OSError, WireError) as error:
         return f"the template cannot be started: {error}"
     try:
@@ -249,8 +251,9 @@ def _readiness(template: Template) -> str | None:
                 template.kill()
                 return f"the template was not ready within {DEFAULT_BOUNDS.warm:g} s"
             data = receive(sock)[0]
-            if data and isinstance(decode_from_template(data), TemplateReady):
-                return None
+            ready = decode_from_template(data) if data else None
+            if isinstance(ready, TemplateReady):
+                return ready.refused.get(_AGENT)
             template.wait(1.0)
             return f"the template was lost ({template.last_words()})"
         finally:

@@ -79,11 +79,15 @@ class GrowingTree:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Draw nothing any more, and leave the terminal as it was; from any thread."""
         with self._lock:
             live, self._live = self._live, None
             if live is not None:
                 with suppress(OSError):
-                    live.__exit__(kind, error, trace)
+                    live.stop()
 
     def watch(self, notice: Notice) -> None:
         """Take in what a session does now; it is drawn now or in a moment."""

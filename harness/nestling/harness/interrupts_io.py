@@ -7,8 +7,10 @@ else in a few other places. So it is also noted that one came, and whoever goes 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED: Final = 130
 SAME_WISH: Final = 1.0
 """Seconds within which signals after the first one ask for nothing more."""
+RUNS_END: Final = 15.0
+"""Seconds that the runs may take to end after a second wish; what is killed ends at once."""
+PATIENCE: Final = 2.0
+"""Seconds that everything else of this program has to end after that."""
 
 T = TypeVar("T")
 
@@ -78,7 +84,9 @@ def _exit(number: int, _: object) -> None:
 
 
 async def unless_interrupted(
-    work: Callable[[], Awaitable[T]], clock: Callable[[], float] = time.monotonic
+    work: Callable[[], Awaitable[T]],
+    clock: Callable[[], float] = time.monotonic,
+    at_last: Callable[[], None] = lambda: None,
 ) -> T | None:
     """Run `work` on an asyncio loop in the main thread; None if a signal has ended it.
 
@@ -87,11 +95,14 @@ async def unless_interrupted(
     A signal cancels `work` where it waits, so that whatever it started is cleaned up
     whole. Those that follow at once are the same wish: a key that was hit twice, a
     terminal and a supervisor. One that comes later cancels every task of the loop,
-    whatever shields it: what is waited for may be a provider that does not end.
+    whatever shields it: what is waited for may be a provider that does not end. If
+    that heeds nothing, or blocks the loop, this process ends without it, two seconds
+    after nothing is left of its runs.
 
     Args:
         work: what to do.
         clock: tells the time, in seconds.
+        at_last: called, in another thread, before the process ends so.
     """
     # Not at the top: signals are handled before anything that takes time is loaded.
     import asyncio
@@ -99,16 +110,19 @@ async def unless_interrupted(
     import anyio
 
     loop = asyncio.get_running_loop()
-    result, has_to_end, since = None, False, clock()
+    result, has_to_end, is_abort, since = None, False, False, clock()
     with anyio.CancelScope() as scope:
 
         def interrupt(*_: object) -> None:
-            nonlocal has_to_end, since
+            nonlocal has_to_end, is_abort, since
             if not has_to_end:
                 has_to_end, since = True, clock()
                 loop.call_soon_threadsafe(scope.cancel)
             elif clock() - since > SAME_WISH:
                 loop.call_soon_threadsafe(_cancel_all, loop)
+                if not is_abort:
+                    is_abort = True
+                    threading.Thread(target=_abort, args=[at_last], daemon=True).start()
 
         before = {n: signal.signal(n, interrupt) for n in stop_signals()}
         try:
@@ -129,3 +143,15 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
     for task in asyncio.all_tasks(loop):
         task.cancel()
+
+
+def _abort(at_last: Callable[[], None]) -> None:
+    """End the process, in a while, if it does not end by itself."""
+    from nestling.driver.hub_thread_io import abort_all
+    from nestling.driver.template_pool_io import close_all
+
+    abort_all(RUNS_END)
+    threading.main_thread().join(PATIENCE)
+    close_all()
+    at_last()
+    os._exit(EXIT_INTERRUPTED)

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-import anyio
-
 from nestling.driver.caller_loop_io import CallerLoop
 from nestling.driver.feeder_io import Feeder, Timer
 from nestling.driver.hub_io import Bounds, Ending, RunEnd
@@ -118,8 +116,6 @@ async def _listening(gates: Sequence[Gate]) -> AsyncIterator[None]:
             gate.bind(caller.post)
         yield
     finally:
-        with anyio.CancelScope(shield=True):
-            await caller.settle()
         # What the body has raised is the caller's: it is not to be wrapped in a group.
         await caller.__aexit__(None, None, None)
         for gate in gates:

@@ -85,7 +85,8 @@ def replay(
     with GrowingTree(is_wanted=not how.as_json) as tree:
         starts, bounds = launcher_of(how.launcher), Bounds(*how.seconds)
         work = partial(replay, loaded, bounds, starts, tree.watch, cast)
-        report = _carried_out(partial(work, verify=verify, speed=speed))
+        work = partial(work, verify=verify, speed=speed)
+        report = _carried_out(work, tree.close)
     output = report_json(report) if how.as_json else report_text(report)
     return _result(output, is_ok=report.is_ok)
 
@@ -149,18 +150,25 @@ def run(what: tuple[str, list[str], list[str], str], how: How) -> Result:
     chosen = AgentRun(*what)
     with GrowingTree(is_wanted=not how.as_json) as tree:
         starts, bounds = launcher_of(how.launcher), Bounds(*how.seconds)
-        report = _carried_out(partial(chosen.carry_out, bounds, starts, tree.watch))
+        work = partial(chosen.carry_out, bounds, starts, tree.watch)
+        report = _carried_out(work, tree.close)
     output = live_run_json(report) if how.as_json else live_run_text(report)
     return _result(output, is_ok=report.is_ok)
 
 
-def _carried_out(work: Callable[[], Awaitable[T]]) -> T:
+def _carried_out(
+    work: Callable[[], Awaitable[T]], at_last: Callable[[], None] = lambda: None
+) -> T:
     """Do the work in an event loop, unless a signal ends it.
+
+    Args:
+        work: what.
+        at_last: called, in any thread, before this process ends without it.
 
     Raises:
         KeyboardInterrupt: if one did.
     """
-    report = anyio.run(unless_interrupted, work)
+    report = anyio.run(partial(unless_interrupted, work, at_last=at_last))
     if report is None:
         raise KeyboardInterrupt
     return report
