@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
 from nestling.harness.ambiguity import EXPLOSIVE, is_explosive
@@ -69,6 +70,10 @@ class Value(NamedTuple):
 
 Piece: TypeAlias = str | Value
 
+_LONG: Final = 4096
+"""Characters of a text that is worth remembering."""
+_MOST_KNOWN: Final = 16
+
 
 class Normalisers:
     """The normalisers in force.
@@ -111,6 +116,8 @@ class Normalisers:
         others = [(n, _PATTERNS[n]) for n in ("uuid", "time") if n in self._built_in]
         self._patterns = [*self._declared, *self._places, *others]
         self._telling = [each for each in self._patterns if each[0] not in BLANKED]
+        self._cut_all = _remembering(self._patterns)
+        self._cut_telling = _remembering(self._telling)
 
     def at(self, places: Mapping[str, str]) -> Normalisers:
         """Return the same normalisers, ``cwd`` with other places (see ``__init__``)."""
@@ -120,11 +127,11 @@ class Normalisers:
 
     def pieces(self, text: str) -> list[Piece]:
         """Cut a text into what is plain and what normalisers found."""
-        return _cut(text, self._patterns)
+        return list(self._cut_all(text))
 
     def values(self, text: str) -> Iterator[Value]:
         """Yield what was found in a text and is told apart."""
-        for piece in _cut(text, self._telling):
+        for piece in self._cut_telling(text):
             if isinstance(piece, Value):
                 yield piece
 
@@ -178,6 +185,16 @@ def _cut(text: str, patterns: _Patterns) -> list[Piece]:
                 cut += _found(piece, name, pattern)
         pieces = cut
     return pieces
+
+
+def _remembering(patterns: _Patterns) -> Callable[[str], list[Piece]]:
+    """Return what cuts texts; of long ones, which many sessions share, it knows some."""
+    known = lru_cache(_MOST_KNOWN)(partial(_cut, patterns=patterns))
+
+    def cut(text: str) -> list[Piece]:
+        return known(text) if len(text) >= _LONG else _cut(text, patterns)
+
+    return cut
 
 
 def _found(text: str, name: str, pattern: re.Pattern[str]) -> Iterator[Piece]:
