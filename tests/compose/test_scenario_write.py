@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from nestling.harness.folder_lock_io import held
 from nestling.harness.scenario_write_io import write_scenario
-from nestling.session.errors import StoreError
+from nestling.harness.write_journal_io import JOURNAL
+from nestling.session.errors import StoreError, UnreadableError
 
 OLD = {
     "session.jsonl": b"old root\n",
@@ -98,14 +102,16 @@ def test_a_name_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     assert contents(folder) == OLD
 
 
-# 2 writes of new files and 2 of backups; 2 renames and 1 removal; a sync of each of
-# the 4 files, and of the folder.
-@pytest.mark.parametrize(
-    ("function", "number"),
-    [("write", n) for n in range(1, 5)]
-    + [("replace", n) for n in range(1, 4)]
-    + [("fsync", n) for n in range(1, 6)],
+# 2 writes of new files, 2 of backups, 1 of the journal, which is renamed; 2 renames and 1
+# removal; a sync of each of the 5 files, and of the folder, with the journal and after.
+STEPS = (
+    [("write", n) for n in range(1, 6)]
+    + [("replace", n) for n in range(1, 5)]
+    + [("fsync", n) for n in range(1, 8)]
 )
+
+
+@pytest.mark.parametrize(("function", "number"), STEPS)
 def test_a_failure_leaves_the_old_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch, function: str, number: int
 ) -> None:
@@ -140,13 +146,95 @@ def test_an_interrupt_leaves_the_old_files(
 def test_what_cannot_be_put_back_is_said_and_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The second rename fails, and so does the first of the roll-back.
-    monkeypatch.setattr(os, "replace", failing_at(os.replace, {2, 3}))
+    # The second rename of a log fails, and so does the first of the roll-back.
+    monkeypatch.setattr(os, "replace", failing_at(os.replace, {3, 4}))
     with pytest.raises(StoreError, match=r"session\.jsonl: changed .* \.<name>\.old"):
         write_scenario(folder, NEW)
     left = contents(folder)
     assert left[".session.jsonl.old"] == OLD["session.jsonl"]
     assert left["session.1.jsonl"] == OLD["session.1.jsonl"]
+
+    with held(folder, shared=True):
+        assert contents(folder) == OLD  # whoever comes next puts it back
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from nestling.harness.scenario_write_io import write_scenario
+
+function, number = sys.argv[2], int(sys.argv[3])
+call, count = getattr(os, function), 0
+
+def run(*args, **kwargs):
+    global count
+    count += 1
+    if count == number:
+        os.kill(os.getpid(), 9)
+    return call(*args, **kwargs)
+
+setattr(os, function, run)
+write_scenario(Path(sys.argv[1]), {"session.jsonl": b"new", "session.1.jsonl": b"new",
+                                   "session.3.jsonl": b"new"})
+"""
+
+
+@pytest.mark.parametrize("is_reader", [True, False])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+def test_what_a_killed_writer_has_begun_is_undone(
+    folder: Path, number: int, *, is_reader: bool
+) -> None:
+    # The journal's rename, then those of three logs and of one that is removed.
+    command = [sys.executable, "-c", KILLED, str(folder), "replace", str(number)]
+    assert subprocess.run(command, check=False).returncode == -9
+    if is_reader:
+        with held(folder, shared=True):
+            found = {n: c for n, c in contents(folder).items() if n[0] != "."}
+            assert found == OLD
+    else:
+        with held(folder):
+            assert contents(folder) == OLD
+
+
+def test_a_killed_writer_that_was_done_has_written_all(folder: Path) -> None:
+    # The last sync comes when the journal is gone.
+    command = [sys.executable, "-c", KILLED, str(folder), "fsync", "9"]
+    assert subprocess.run(command, check=False).returncode == -9
+    with held(folder):
+        assert contents(folder) == {
+            "README.md": b"kept\n",
+            **{f"session{n}.jsonl": b"new" for n in ("", ".1", ".3")},
+        }
+
+
+@pytest.mark.parametrize(
+    ("journal", "said"),
+    [
+        (b"", "no journal of a write"),
+        (b'{"replaced":["../x"],"created":[]}', "expected names of files"),
+        (b'{"replaced":[],"created":["a/b"]}', "expected names of files"),
+    ],
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_no_journal_is_refused(
+    folder: Path, journal: bytes, said: str, *, shared: bool
+) -> None:
+    (folder / JOURNAL).write_bytes(journal)
+    with pytest.raises(UnreadableError, match=said), held(folder, shared=shared):
+        pass
+
+
+def test_a_journal_that_cannot_be_removed_is_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / JOURNAL).write_bytes(b'{"replaced":[],"created":[]}')
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(UnreadableError, match="Read-only"), held(folder, shared=True):
+        pass
 
 
 def test_the_next_write_clears_what_a_killed_one_left(folder: Path) -> None:

@@ -218,9 +218,21 @@ def test_an_agent_for_a_recording_without_a_configuration(
             "found an unknown key x, expected one of agent, prompts",
         ),
         ('agent = 5\nprompts = ["a"]', "agent: found 5, expected an agent reference"),
-        ('agent = "a"\nprompts = ["a"]', "has no colon"),
+        ('agent = "a"\nprompts = ["a"]', "scenario.toml: agent: agent reference 'a'"),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\nname = "a\\n"',
+            'name: found "a\\n", expected a text of letters',
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "(a+)+b"',
+            "scenario.toml: normalisers.x: '(a+)+b' may take for ever",
+        ),
+        (
+            'agent = "a.py:b"\nprompts = ["a"]\n[normalisers]\nx = "a{99999999999}"',
+            "scenario.toml: normalisers.x: 'a{99999999999}' is no regular expression",
+        ),
         ('agent = "a.py:b"\nprompts = ["a"]', "found no provider"),
-        ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "has no colon"),
+        ('agent = "a.py:b"\nprompts = ["a"]\nprovider = "x"', "toml: provider: agent"),
         (
             'agent = "a.py:b"\nprompts = ["a"]\ntools = "none"',
             'tools: found "none", expected "recorded" or "live"',

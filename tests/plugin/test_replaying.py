@@ -102,6 +102,9 @@ def test_value(replay): replay()
 @mark("tree", "tree")
 def test_two(scenario): pass
 
+@mark("tr\\0ee")
+def test_nul(replay): replay()
+
 @mark("elsewhere")
 def test_nowhere(replay): replay()
 
@@ -123,6 +126,7 @@ SAYS = {
     "test_option": "found speeed=, expected agent, launcher, timeout, stall, verify, speed, network",
     "test_value": "found timeout='long', expected seconds, at least 0.1",
     "test_two": "found 'tree', 'tree', expected the path of one scenario",
+    "test_nul": "found 'tr\\x00ee', expected the path of one scenario",
     "test_nowhere": "no such file or folder, expected a scenario",
     "test_agent": "no_such.py",
     "test_never_called": "the test passed, but nothing was replayed",

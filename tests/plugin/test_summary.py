@@ -19,6 +19,7 @@ def test_what_is_an_orphan() -> None:
                 "session.04.jsonl",
                 "session.x.jsonl",
                 ".session.1.jsonl.new",
+                ".session.undo",
                 "scenario.toml",
                 "agent.py",
                 "replay.override.json",
@@ -29,6 +30,7 @@ def test_what_is_an_orphan() -> None:
         "session.04.jsonl": "children are numbered 1, 2, 3 and so on",
         "session.x.jsonl": "children are numbered 1, 2, 3 and so on",
         ".session.1.jsonl.new": "left by a write that was killed",
+        ".session.undo": "left by a write that was killed",
     }
     assert dict(orphans({"session.1.jsonl", "replay.override.json"})) == {
         "session.1.jsonl": "there is no session.jsonl",

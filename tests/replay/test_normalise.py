@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nestling.driver.run_directory_io import RunDirectory
+from nestling.harness import normalise
 from nestling.harness.matching import Matcher, Renaming, normalised_equal
 from nestling.harness.normalise import Normalisers
 from nestling.session.errors import UnreadableError
@@ -253,3 +256,28 @@ def test_tokens_in_json() -> None:
     value: JsonObject = {"a": [A, 1796122055206, 5], "b": "2026-12-01"}
     told = {"a": ["{{uuid}}", "{{time}}", 5], "b": "{{time}}"}
     assert Normalisers().normalised_json(value) == told
+
+
+def test_a_long_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many sessions have one system prompt; its megabytes are compared in each of them."""
+    looked: list[str] = []
+    cut = normalise._cut
+
+    def counting(
+        text: str, patterns: list[tuple[str, re.Pattern[str]]]
+    ) -> list[normalise.Piece]:
+        looked.append(text)
+        return cut(text, patterns)
+
+    monkeypatch.setattr(normalise, "_cut", counting)
+    normalisers = Normalisers(("uuid",)).at({})
+    text = f"{A} and {B}" + "." * normalise._LONG
+    for _ in range(3):
+        pieces = normalisers.pieces(text)
+        assert [each for each in pieces if not isinstance(each, str)] == [
+            normalise.Value("uuid", A),
+            normalise.Value("uuid", B),
+        ]
+        pieces.clear()  # what is handed out is the caller's
+        assert len(list(normalisers.values(text))) == 2
+    assert len(looked) == 2

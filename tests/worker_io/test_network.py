@@ -51,6 +51,8 @@ FORBIDDEN: dict[str, Callable[[], object]] = {
     "datagram": _sends,
     "name": lambda: socket.getaddrinfo(NAME, 443),
     "old lookup": lambda: socket.gethostbyname(NAME),
+    "name of an address": lambda: socket.gethostbyaddr(FAR),
+    "name of an address and a port": lambda: socket.getnameinfo((FAR, 443), 0),
     "asyncio": lambda: asyncio.run(_opens()),
 }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from nestling.harness.ambiguity import EXPLOSIVE, is_explosive
 from nestling.session.errors import UnreadableError
 
 _SPACE_RANGES: Final = (
@@ -40,13 +41,18 @@ def compile_js(pattern: str) -> re.Pattern[str]:
         pattern: in UTF-16 units.
 
     Raises:
-        UnreadableError: if it is no pattern, or Python cannot match it.
+        UnreadableError: if it is no pattern, or Python cannot match it, or only in a
+            time without bounds.
     """
     try:
         # ASCII: JavaScript's \d, \w and \b know no other letters and digits.
-        return re.compile(_Translator(pattern).translated(), re.ASCII)
+        compiled = re.compile(_Translator(pattern).translated(), re.ASCII)
+        is_bomb = is_explosive(compiled)
     except (re.error, OverflowError, RecursionError) as error:
         raise UnreadableError(f"invalid pattern {pattern!r}: {error}") from None
+    if is_bomb:
+        raise UnreadableError(f"pattern {pattern!r} {EXPLOSIVE}")
+    return compiled
 
 
 def utf16_units(text: str) -> str:

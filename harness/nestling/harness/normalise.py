@@ -14,10 +14,13 @@ has a working directory of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias
 
+from nestling.harness.ambiguity import EXPLOSIVE, is_explosive
 from nestling.session.errors import UnreadableError
 from nestling.session.jsontext import Json
 
@@ -67,6 +70,10 @@ class Value(NamedTuple):
 
 Piece: TypeAlias = str | Value
 
+_LONG: Final = 4096
+"""Characters of a text that is worth remembering."""
+_MOST_KNOWN: Final = 16
+
 
 class Normalisers:
     """The normalisers in force.
@@ -109,6 +116,8 @@ class Normalisers:
         others = [(n, _PATTERNS[n]) for n in ("uuid", "time") if n in self._built_in]
         self._patterns = [*self._declared, *self._places, *others]
         self._telling = [each for each in self._patterns if each[0] not in BLANKED]
+        self._cut_all = _remembering(self._patterns)
+        self._cut_telling = _remembering(self._telling)
 
     def at(self, places: Mapping[str, str]) -> Normalisers:
         """Return the same normalisers, ``cwd`` with other places (see ``__init__``)."""
@@ -118,11 +127,11 @@ class Normalisers:
 
     def pieces(self, text: str) -> list[Piece]:
         """Cut a text into what is plain and what normalisers found."""
-        return _cut(text, self._patterns)
+        return list(self._cut_all(text))
 
     def values(self, text: str) -> Iterator[Value]:
         """Yield what was found in a text and is told apart."""
-        for piece in _cut(text, self._telling):
+        for piece in self._cut_telling(text):
             if isinstance(piece, Value):
                 yield piece
 
@@ -178,6 +187,16 @@ def _cut(text: str, patterns: _Patterns) -> list[Piece]:
     return pieces
 
 
+def _remembering(patterns: _Patterns) -> Callable[[str], list[Piece]]:
+    """Return what cuts texts; of long ones, which many sessions share, it knows some."""
+    known = lru_cache(_MOST_KNOWN)(partial(_cut, patterns=patterns))
+
+    def cut(text: str) -> list[Piece]:
+        return known(text) if len(text) >= _LONG else _cut(text, patterns)
+
+    return cut
+
+
 def _found(text: str, name: str, pattern: re.Pattern[str]) -> Iterator[Piece]:
     end = 0
     for match in pattern.finditer(text):
@@ -216,11 +235,17 @@ def _compiled(name: str, text: str) -> re.Pattern[str]:
             f"that none of {', '.join(sorted({*BUILT_IN, *BLANKED}))} has"
         )
     try:
-        pattern = re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings():
+            # What might mean something else in a later Python means this here.
+            warnings.simplefilter("ignore")
+            pattern = re.compile(text)
+            is_bomb = is_explosive(pattern)
+    except (re.error, OverflowError) as error:
         raise UnreadableError(
             f"normalisers.{name}: {text!r} is no regular expression: {error}"
         ) from None
+    if is_bomb:
+        raise UnreadableError(f"normalisers.{name}: {text!r} {EXPLOSIVE}")
     if pattern.fullmatch("") is not None:
         raise UnreadableError(
             f"normalisers.{name}: {text!r} matches the empty text, expected a regular "

@@ -71,7 +71,12 @@ def parse_mark(arguments: Sequence[object], options: Mapping[str, Any]) -> Mark:
     Raises:
         ValueError: saying what was found and what was expected.
     """
-    if len(arguments) != 1 or not isinstance(arguments[0], str) or not arguments[0]:
+    if (
+        len(arguments) != 1
+        or not isinstance(arguments[0], str)
+        or not arguments[0]
+        or "\0" in arguments[0]
+    ):
         found = ", ".join(map(repr, arguments)) or "nothing"
         raise _refused(f"found {found}, expected the path of one scenario")
     for name, value in options.items():

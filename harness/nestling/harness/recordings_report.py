@@ -12,7 +12,7 @@ ROOT_LOG: Final = "session.jsonl"
 OVERRIDE: Final = "replay.override.json"
 
 _CHILD: Final = re.compile(r"session\.(.+)\.jsonl")
-_LEFT_OVER: Final = re.compile(r"\..+\.(?:new|old)")
+_LEFT_OVER: Final = re.compile(r"\..+\.(?:new|old|undo)")
 
 
 class Facts(NamedTuple):

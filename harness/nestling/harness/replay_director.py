@@ -547,12 +547,10 @@ class ReplayDirector:
         _take_note(account, comparison)
         if finding is not None and self._found(account, finding) is not None:
             return
-        if account.outcome != plan.outcome:
-            self._differs(
-                account,
-                "output-differs",
-                f"it came to {account.outcome}, recorded was {plan.outcome}",
-            )
+        recorded = self._serving.recorded_outcome(account.path)
+        if account.outcome != recorded:
+            message = f"it came to {account.outcome}, recorded was {recorded}"
+            self._differs(account, "output-differs", message)
 
     def _judge_death(self, account: Account, plan: Plan) -> None:
         """Refuse a recording of ours whose parent was told a success by a dead child."""

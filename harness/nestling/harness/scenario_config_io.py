@@ -39,7 +39,11 @@ from nestling.harness.normalise import BUILT_IN, Normalisers
 from nestling.harness.replay_director import Cast
 from nestling.harness.scenario_io import CONFIG_NAME
 from nestling.harness.steps import Step, StepCancel, checked_steps
-from nestling.session.errors import JsonDomainError, UnreadableError
+from nestling.session.errors import (
+    AgentReferenceError,
+    JsonDomainError,
+    UnreadableError,
+)
 from nestling.session.jsontext import check
 from nestling.wire.agent_reference import absolute, parse_reference
 
@@ -72,7 +76,7 @@ class ScenarioConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: Literal["off", "warn", "strict"] | None = None
     normalise: tuple[Literal["time", "cwd", "uuid"], ...] = BUILT_IN
     normalisers: dict[str, str] = {}
-    name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+$")] | None = None
+    name: Annotated[str, Meta(min_length=1, pattern=r"^[A-Za-z0-9_-]+\Z")] | None = None
 
     def cast(self, agent: str | None = None, folder: Path | None = None) -> Cast:
         """Return who runs the scenario again.
@@ -184,8 +188,10 @@ def load_config(folder: Path) -> ScenarioConfig | None:
         raise UnreadableError(f"{path}: it is nested too deeply") from None
     return msgspec.structs.replace(
         config,
-        agent=_absolute(config.agent, folder),
-        provider=_absolute(config.provider, folder) if config.provider else "",
+        agent=_absolute("agent", config.agent, folder),
+        provider=_absolute("provider", config.provider, folder)
+        if config.provider
+        else "",
         name=config.name or folder.resolve().name,
     )
 
@@ -224,5 +230,8 @@ def require_config(folder: Path) -> ScenarioConfig:
     return config
 
 
-def _absolute(reference: str, folder: Path) -> str:
-    return str(absolute(parse_reference(reference), str(folder.absolute())))
+def _absolute(key: str, reference: str, folder: Path) -> str:
+    try:
+        return str(absolute(parse_reference(reference), str(folder.absolute())))
+    except AgentReferenceError as error:
+        raise AgentReferenceError(f"{folder / CONFIG_NAME}: {key}: {error}") from None

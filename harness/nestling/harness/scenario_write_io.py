@@ -1,21 +1,30 @@
 """Writing a scenario's folder: all of its files or none, and each file whole.
 
 Every file is written beside its target, synced and renamed over it. A failure puts
-back what was there. One writer at a time holds the folder, across processes, and
+back what was there; if the writer is killed, whoever holds the folder next does
+(``write_journal_io``). One writer at a time holds it, across processes, and
 ``load_scenario`` waits for it. Who reads the files otherwise sees whole ones, but may meet
-old and new ones side by side while a write is going on or after a power cut in the middle
-of one: the sessions' ``seedDigest`` tells.
+old and new ones side by side until then: the sessions' ``seedDigest`` tells.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from nestling.harness.folder_lock_io import held
+from nestling.harness.write_journal_io import (
+    JOURNAL,
+    Journal,
+    backup_of,
+    clear,
+    is_interrupted,
+    write_durably,
+)
 from nestling.session.errors import StoreError
 
 _CHILD_FILE: Final = re.compile(r"session\.[1-9][0-9]*\.jsonl")
@@ -80,10 +89,7 @@ def logs_in(folder: Path) -> dict[str, bytes]:
 
 
 class _Write:
-    """One write of a folder, which can be undone until it is complete.
-
-    Names that start with a dot are its own; the folder is held, so whatever bears one
-    was left by a writer that was killed.
+    """One write of a folder, which is held; it can be undone until it is complete.
 
     Attributes:
         changed: the names of the files that it has written or removed.
@@ -93,39 +99,47 @@ class _Write:
         self._folder = folder
         self._folder_fd = folder_fd
         self.changed: list[str] = []
-        self._undo: list[tuple[Path, Path | None]] = []
         self._temporary: list[Path] = []
 
     def run(self, files: Mapping[str, bytes]) -> None:
-        try:
-            self._replace(files)
-        except BaseException:
-            self._roll_back()
-            raise
-        finally:
-            for path in self._temporary:
-                path.unlink(missing_ok=True)
-
-    def _replace(self, files: Mapping[str, bytes]) -> None:
         paths = {self._folder / name: content for name, content in files.items()}
         old = {path: path.read_bytes() for path in paths if path.exists()}
         changed = [path for path in paths if old.get(path) != paths[path]]
-        new = {path: self._written(path, "new", paths[path]) for path in changed}
-        kept = {
-            path: self._written(path, "old", old[path])
-            for path in changed
-            if path in old
-        }
+        stale = self._stale(files)
+        if not changed and not stale:
+            return
+        journal = Journal(
+            [path.name for path in (*changed, *stale) if path in old or path in stale],
+            [path.name for path in changed if path not in old],
+        )
+        try:
+            for path in changed:
+                self._write(self._new(path), paths[path])
+            for path in changed:
+                if path in old:
+                    self._write(backup_of(path), old[path])
+            journal.write(self._folder, self._folder_fd)
+            self._replace(changed, stale)
+        except BaseException:
+            # Without a journal nothing was replaced, and backups may be half written.
+            if is_interrupted(self._folder):
+                self._undo(journal)
+            raise
+        finally:
+            clear(self._temporary)
+
+    def _replace(self, changed: Sequence[Path], stale: Sequence[Path]) -> None:
         for path in changed:
-            os.replace(new[path], path)
-            self._undo.append((path, kept.get(path)))
+            os.replace(self._new(path), path)
             self.changed.append(path.name)
-        for path in self._stale(files):
-            backup = self._temporary_path(path, "old")
-            os.replace(path, backup)
-            self._undo.append((path, backup))
+        for path in stale:
+            self._temporary.append(backup_of(path))
+            os.replace(path, backup_of(path))
             self.changed.append(path.name)
         os.fsync(self._folder_fd)
+        (self._folder / JOURNAL).unlink()
+        with suppress(OSError):  # it is done; after a power cut it may be undone
+            os.fsync(self._folder_fd)
 
     def _stale(self, files: Mapping[str, bytes]) -> list[Path]:
         return [
@@ -134,44 +148,22 @@ class _Write:
             if _CHILD_FILE.fullmatch(path.name) and path.name not in files
         ]
 
-    def _roll_back(self) -> None:
-        lost = [str(path) for path, backup in self._undo if not _undone(path, backup)]
+    def _undo(self, journal: Journal) -> None:
+        lost = journal.undo(self._folder)
         if lost:
-            # The backups are now the only copies.
+            # The backups are now the only copies, and the journal says so.
             self._temporary = [p for p in self._temporary if p.suffix != ".old"]
             raise StoreError(
-                f"{', '.join(lost)}: changed by a write that failed, and could not be "
-                "put back; what they held is beside them, in .<name>.old"
+                f"{', '.join(str(self._folder / name) for name in lost)}: changed by a "
+                "write that failed, and could not be put back; what they held is beside "
+                "them, in .<name>.old"
             )
         os.fsync(self._folder_fd)
+        self._temporary.append(self._folder / JOURNAL)
 
-    def _written(self, path: Path, kind: str, content: bytes) -> Path:
-        """Write a durable file that waits beside `path`, and return where it is."""
-        temporary = self._temporary_path(path, kind)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(temporary, flags, 0o666)
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        return temporary
+    def _write(self, path: Path, content: bytes) -> None:
+        self._temporary.append(path)
+        write_durably(path, content)
 
-    def _temporary_path(self, path: Path, kind: str) -> Path:
-        temporary = path.with_name(f".{path.name}.{kind}")
-        self._temporary.append(temporary)
-        return temporary
-
-
-def _undone(path: Path, backup: Path | None) -> bool:
-    """Put back what `path` held; None is nothing. Tell whether that worked."""
-    try:
-        if backup is None:
-            path.unlink()
-        else:
-            os.replace(backup, path)
-    except OSError:
-        return False
-    return True
+    def _new(self, path: Path) -> Path:
+        return path.with_name(f".{path.name}.new")

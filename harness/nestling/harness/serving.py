@@ -9,7 +9,9 @@ from nestling.driver.director import Answer, CallRequest, Pace
 from nestling.harness.from_request import filled_event, has_placeholders, resolve
 from nestling.harness.plan import Plan, answer_of
 from nestling.harness.scripts import ScriptCall
+from nestling.session.boundary import own_events
 from nestling.session.event import Event
+from nestling.session.outcome import Outcome, outcome
 
 Place = tuple[str, int, int]
 """A spawn path, the number of a call, from 1, and how many chunks were served."""
@@ -42,6 +44,7 @@ class Serving:
         self._plans = plans
         self._expected = expected
         self._speed = speed
+        self._filled_in: set[str] = set()
         self._gates: dict[tuple[str, int], list[int]] = {}
         for gate in gates:
             self._add_gate(gate)
@@ -81,6 +84,14 @@ class Serving:
         pace = self._pace(path, call.number + 1, planned.call)
         return answer if pace is None else answer._replace(pace=pace)
 
+    def recorded_outcome(self, path: str) -> Outcome:
+        """Return what a recorded session came to, placeholders filled in."""
+        plan = self._plans[path]
+        if path not in self._filled_in:
+            return plan.outcome
+        seed_length = plan.session.recording.header.seed_length
+        return outcome(own_events(self._expected[path], seed_length))
+
     def _filled(
         self, path: str, number: int, messages: Callable[[], Sequence[object]]
     ) -> Answer:
@@ -89,6 +100,7 @@ class Serving:
         call = plan.calls[number].call
         entry = resolve(call.entry, messages(), found)
         if call.place is not None:
+            self._filled_in.add(path)
             expected = self._expected[path]
             later = [each.call.place for each in plan.calls[number + 1 :]]
             end = next((p.first_seq for p in later if p is not None), len(expected))

@@ -91,7 +91,11 @@ def _listen(event: str, arguments: tuple[Any, ...]) -> None:
                     # Who asked closes it only for errors that a system can give.
                     sock.close()
                 raise
-        case "socket.getaddrinfo" | "socket.gethostbyname" | "socket.gethostbyaddr":
+        case "socket.gethostbyaddr":
+            _require_local(arguments[0])
+        case "socket.getnameinfo":
+            _require_local(arguments[0][0])
+        case "socket.getaddrinfo" | "socket.gethostbyname":
             host = arguments[0]
             # An address needs no lookup; whoever connects to it is asked then.
             if host is not None and not _is_address(_text(host)):
