@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from nestling.harness import cli
+from nestling.harness import cli, tree_commands_io
 from support.logs import Ask, Log, text_chunks, write_folder
 
 COMMAND = [sys.executable, "-c", "from nestling.harness.cli import main; main()"]
@@ -161,7 +161,7 @@ def test_an_interrupt_ends_with_130(
     def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "load_scenario", interrupted)
+    monkeypatch.setattr(tree_commands_io, "load_scenario", interrupted)
     assert _invoked("script", tmp_path).exit_code == 130
 
 
