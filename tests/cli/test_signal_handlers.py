@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -126,7 +128,8 @@ def test_a_signal_arrives_where_the_work_waits(number: signal.Signals) -> None:
 
 def test_a_later_signal_ends_what_does_not_end() -> None:
     """A provider that holds up cleaning up, say; those that come at once do not."""
-    times, done = iter([0.0, 1.0, 1.5, 2.5]), []
+    times, done = iter([0.0, 1.0, 1.5, 2.5, 3.5]), []
+    aborts: queue.Queue[str] = queue.Queue()
 
     async def work() -> None:
         try:
@@ -139,13 +142,19 @@ def test_a_later_signal_ends_what_does_not_end() -> None:
                     await anyio.lowlevel.checkpoint()
                 done.append("was not disturbed")
                 signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
                 await anyio.sleep_forever()
 
     async def bounded() -> object:
         async with asyncio.timeout(10):
-            return await unless_interrupted(work, lambda: next(times))
+            return await unless_interrupted(work, lambda: next(times), abort)
+
+    def abort() -> None:
+        aborts.put(threading.current_thread().name)
 
     assert asyncio.run(bounded()) is None
+    assert aborts.get(timeout=10) != threading.main_thread().name
+    assert aborts.empty()  # it is called once
     assert done == ["was not disturbed"]
 
 

@@ -86,7 +86,7 @@ def _exit(number: int, _: object) -> None:
 async def unless_interrupted(
     work: Callable[[], Awaitable[T]],
     clock: Callable[[], float] = time.monotonic,
-    at_last: Callable[[], None] = lambda: None,
+    abort: Callable[[], None] = lambda: None,
 ) -> T | None:
     """Run `work` on an asyncio loop in the main thread; None if a signal has ended it.
 
@@ -95,14 +95,13 @@ async def unless_interrupted(
     A signal cancels `work` where it waits, so that whatever it started is cleaned up
     whole. Those that follow at once are the same wish: a key that was hit twice, a
     terminal and a supervisor. One that comes later cancels every task of the loop,
-    whatever shields it: what is waited for may be a provider that does not end. If
-    that heeds nothing, or blocks the loop, this process ends without it, two seconds
-    after nothing is left of its runs.
+    whatever shields it: what is waited for may be a provider that does not end. That
+    may heed nothing, or block the loop; what then, is for `abort` to say.
 
     Args:
         work: what to do.
         clock: tells the time, in seconds.
-        at_last: called, in another thread, before the process ends so.
+        abort: called in another thread when such a later signal comes, once.
     """
     # Not at the top: signals are handled before anything that takes time is loaded.
     import asyncio
@@ -122,7 +121,7 @@ async def unless_interrupted(
                 loop.call_soon_threadsafe(_cancel_all, loop)
                 if not is_abort:
                     is_abort = True
-                    threading.Thread(target=_abort, args=[at_last], daemon=True).start()
+                    threading.Thread(target=abort, daemon=True).start()
 
         before = {n: signal.signal(n, interrupt) for n in stop_signals()}
         try:
@@ -145,8 +144,14 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
 
 
-def _abort(at_last: Callable[[], None]) -> None:
-    """End the process, in a while, if it does not end by itself."""
+def end_anyway(at_last: Callable[[], None] = lambda: None) -> None:
+    """End this process, if it does not end by itself; for programs, not for libraries.
+
+    It ends two seconds after nothing is left of its runs.
+
+    Args:
+        at_last: called before.
+    """
     from nestling.driver.hub_thread_io import abort_all
     from nestling.driver.template_pool_io import close_all
 

@@ -20,7 +20,7 @@ from nestling.driver.launcher_name import LauncherName
 from nestling.driver.template_launcher_io import launcher_of
 from nestling.harness.command_io import EXIT_FAILED, EXIT_OK, Result
 from nestling.harness.growing_tree_io import GrowingTree
-from nestling.harness.interrupts_io import unless_interrupted
+from nestling.harness.interrupts_io import end_anyway, unless_interrupted
 from nestling.harness.printable import shown
 from nestling.harness.scenario_io import load_scenario
 from nestling.session.jsontext import JsonObject
@@ -177,7 +177,8 @@ def _carried_out(
     Raises:
         KeyboardInterrupt: if one did.
     """
-    report = anyio.run(partial(unless_interrupted, work, at_last=at_last))
+    abort = partial(end_anyway, at_last)
+    report = anyio.run(partial(unless_interrupted, work, abort=abort))
     if report is None:
         raise KeyboardInterrupt
     return report
